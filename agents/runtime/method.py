@@ -1,0 +1,203 @@
+"""What a method is: the policy inside the one loop.
+
+The runtime drives every method the same way::
+
+    start -> plan -> propose (fan-out) -> evaluate (fan-out) -> learn -> plan ... -> finish
+
+A method decides; it never writes graph wiring, retries, budgets, persistence, progress or parallelism. To add one,
+subclass :class:`Method`, implement ``plan``, ``propose`` and ``evaluate`` (``learn`` and ``finished`` have defaults)
+and name it in the ``orienteer.methods`` entry-point group, or run it by its import path: ``agent run package.module:Class``.
+
+All of ``plan``, ``propose``, ``evaluate`` and ``learn`` may be called again with the same arguments after a crash.
+They must give the same answer again: take randomness from ``run.rng(...)`` only, and key effects outside the run
+(shared memories) by ``run.id`` and ``run.step``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from orienteer.agents.runtime.run import Run
+
+#: Plain data that survives JSON: what may be kept between steps.
+Plain = dict[str, Any]
+
+#: ``ok`` has proof and may have a score; ``failed`` is the candidate's own fault; ``unknown`` means that a gate could
+#: not be applied here (a compiler is missing), which is neither.
+Status = Literal["ok", "failed", "unknown"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a proposal or a candidate failed, in a form that the next proposal can use."""
+
+    #: Stable, short, machine-readable: ``compile``, ``mismatch``, ``timeout``, ``cheat:library-call`` ...
+    kind: str
+    #: For a person and for the next prompt: what happened and where.
+    message: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One candidate that the plan wants proposed."""
+
+    #: The goal by name (a kernel task, a design rule, a problem).
+    task: str
+    #: What the policy decided for this proposal; plain data.
+    directive: Plain = field(default_factory=dict)
+    #: Ids of the candidates that this one starts from.
+    parents: tuple[str, ...] = ()
+    #: Given by the runtime: which loop iteration, which place in its fan-out.
+    step: int = -1
+    slot: int = -1
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A candidate's content as a proposer made it."""
+
+    content: str
+    #: Plain facts about its making (building block, schedule parameters, items in context ...).
+    notes: Plain = field(default_factory=dict)
+    media: str = "text/x-python"
+
+
+class ProposalFailed(Exception):
+    """The proposer has no candidate for this ask: malformed reply, refusal, no building block.
+
+    It is recorded with its reason and handed to ``learn``; the run goes on.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(kind, message)
+
+
+class MachineryError(Exception):
+    """Our own machinery failed (sandbox, compiler, disk), not the candidate.
+
+    Raised from ``evaluate``. Nothing is recorded against the candidate; the evaluation is tried once more, then the
+    outcome carries a failure of kind ``machinery`` and a resume tries it again.
+    """
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A proposal that the run database knows."""
+
+    id: str
+    task: str
+    content: str
+    #: SHA-256 of the content.
+    sha: str
+    step: int
+    slot: int
+    parents: tuple[str, ...] = ()
+    notes: Plain = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was proven about a candidate. A failed candidate has no score: never 0, never infinity."""
+
+    status: Status
+    #: Higher is better unless the method's ``minimise`` is set; finite; only when ``status`` is ``ok``.
+    score: float | None = None
+    #: What stands behind it, in the method's words (``E0``, ``E1:Ascend910B3``, KLayout version ...).
+    evidence: str = ""
+    failure: Failure | None = None
+    #: Plain facts: gates, errors, resources. Printed, queried, kept.
+    metrics: Plain = field(default_factory=dict)
+    #: Free text kept as an artifact (compiler output and so on).
+    log: str = ""
+
+    def __post_init__(self) -> None:
+        if self.score is not None:
+            if self.status != "ok":
+                raise ValueError(f"an evaluation with status {self.status!r} has no score")
+            if self.score != self.score or self.score in (float("inf"), float("-inf")):
+                raise ValueError("a score is a finite number")
+        if (self.status == "failed") != (self.failure is not None):
+            raise ValueError("exactly a failed evaluation carries a failure")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one ask: handed to ``learn`` in the order of the plan."""
+
+    ask: Ask
+    candidate: Candidate | None
+    evaluation: Evaluation | None
+    #: Set when there is no evaluation: the proposal failed, or our machinery did.
+    failure: Failure | None = None
+
+
+class Settings(BaseModel):
+    """A method's own options: ``--set name=value``; subclass it and give every field a description."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Method:
+    """Base class of all methods. See the module's text for the contract."""
+
+    #: The name after ``agent run``.
+    name: ClassVar[str] = ""
+    #: Options that ``--set`` takes.
+    Settings: ClassVar[type[Settings]] = Settings
+    #: Name of the judgement; with ``evaluation_key`` it identifies an evaluation.
+    evaluator: ClassVar[str] = "default"
+    #: True where a smaller score is better.
+    minimise: ClassVar[bool] = False
+
+    def start(self, run: Run) -> Plain:
+        """Check the request before anything is paid for and return the initial state (plain data).
+
+        Raises:
+            OrienteerError: the request cannot be served (unknown target, missing compiler, bad task file).
+        """
+        return {}
+
+    def plan(self, run: Run, state: Plain) -> Sequence[Ask]:
+        """Return the candidates wanted in this step, in order; none ends the run."""
+        raise NotImplementedError
+
+    def propose(self, run: Run, ask: Ask) -> Proposal:
+        """Make one candidate. Called in parallel.
+
+        Raises:
+            ProposalFailed: there is none, and why.
+        """
+        raise NotImplementedError
+
+    def evaluation_key(self, run: Run, candidate: Candidate) -> Mapping[str, Any]:
+        """Return the settings on which the verdict depends; the same candidate is not evaluated twice under one key."""
+        return {"task": candidate.task}
+
+    def evaluate(self, run: Run, candidate: Candidate) -> Evaluation:
+        """Judge one candidate. Called in parallel.
+
+        Raises:
+            MachineryError: our own machinery failed, the candidate is not to blame.
+        """
+        raise NotImplementedError
+
+    def learn(self, run: Run, state: Plain, outcomes: Sequence[Outcome]) -> Plain:
+        """Return the state for the next step; must not change ``state`` in place."""
+        return state
+
+    def finished(self, run: Run, state: Plain) -> bool:
+        """Say whether the goal is reached (a plan without asks ends the run as well)."""
+        return False
+
+    def result(self, run: Run, state: Plain) -> Plain:
+        """Return the run's result as one plain document; printed by ``--json`` and kept with the run."""
+        return state
+
+    def close(self) -> None:
+        """Release what the method opened (workers, sandboxes). Called once, also after an error."""
