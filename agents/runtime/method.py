@@ -6,7 +6,8 @@ The runtime drives every method the same way::
 
 A method decides; it never writes graph wiring, retries, budgets, persistence, progress or parallelism. To add one,
 subclass :class:`Method`, implement ``plan``, ``propose`` and ``evaluate`` (``learn`` and ``finished`` have defaults)
-and name it in the ``orienteer.methods`` entry-point group, or run it by its import path: ``agent run package.module:Class``.
+and name it in the ``orienteer.methods`` entry-point group, or run it by its import path:
+``agent run package.module:Class``.
 
 All of ``plan``, ``propose``, ``evaluate`` and ``learn`` may be called again with the same arguments after a crash.
 They must give the same answer again: take randomness from ``run.rng(...)`` only, and key effects outside the run
@@ -157,6 +158,8 @@ class Method:
 
     def start(self, run: Run) -> Plain:
         """Check the request before anything is paid for and return the initial state (plain data).
+
+        Called once more at every resume, to open what the method needs; the state it returns is then not used.
 
         Raises:
             OrienteerError: the request cannot be served (unknown target, missing compiler, bad task file).

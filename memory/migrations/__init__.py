@@ -1,0 +1,1 @@
+"""Alembic migrations of the run database, run by the program itself; no ``alembic.ini`` is needed."""
