@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orienteer.agents.runtime.models.parsing import split_reasoning
 from orienteer.agents.runtime.models.text import Scrubber, shorten
-from orienteer.agents.runtime.models.transport import Raw
+
+if TYPE_CHECKING:
+    from orienteer.agents.runtime.models.transport import Raw
 
 #: Other names of "the limit of tokens was reached".
 LENGTH = frozenset({"length", "max_tokens", "model_length", "max_output_tokens", "max_length"})

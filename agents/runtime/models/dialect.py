@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from orienteer.agents.runtime.models.schema import instruction, is_strict
+from orienteer.agents.runtime.models.text import storable
 from orienteer.agents.runtime.models.types import ModelRequest
 
 Format = Literal["json_schema", "json_object", "plain"]
@@ -46,7 +47,7 @@ class Dialect:
             params["stream"] = True
             if self.stream_options:
                 params["stream_options"] = {"include_usage": True}
-        messages = [{"role": role, "content": content} for role, content in request.messages]
+        messages = [{"role": role, "content": storable(content)} for role, content in request.messages]
         sent = dict(params)
         if request.schema is not None:
             # Stated in words as well: an endpoint may ignore the parameter without a word.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -100,7 +101,7 @@ class OpenAIEndpoint:
         self._options = options or EndpointOptions()
         self._price = prices.find(model, parts.hostname or "")
         self._scrub = Scrubber(key)
-        self._transport = Transport(base_url, key, self._options.max_bytes)
+        self._transport = Transport(url, key, self._options.max_bytes)
         self._dialect = Dialect(stream=self._options.stream)
         self._lock = threading.Lock()
         self._failures = 0
@@ -200,8 +201,6 @@ class OpenAIEndpoint:
     def _words(self, raw: Raw) -> str:
         text = raw.body.decode("utf-8", "replace")
         try:
-            import json
-
             text = error_text(json.loads(text))
         except (ValueError, RecursionError):
             text = re.sub(r"<[^>]*>", " ", text)
@@ -243,8 +242,6 @@ class OpenAIEndpoint:
             room = room_for_reply(words)
             if room is not None and room < call.request.max_tokens and call.changes < 8:
                 call.changes += 1
-                from dataclasses import replace
-
                 call.request = replace(call.request, max_tokens=room)
                 call.warnings.append(f"the token limit was lowered to {room} to fit the context window")
                 return

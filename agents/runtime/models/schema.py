@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from orienteer.agents.runtime.models.parsing import BadJson, json_values, loads, split_reasoning
-from orienteer.agents.runtime.models.text import shorten
+from orienteer.agents.runtime.models.text import Scrubber, shorten
 
 
 class Mismatch(ValueError):
@@ -60,7 +60,8 @@ def read_reply(text: str, schema: dict[str, Any]) -> Any:
         raise Mismatch(problems[0], True)
     if any(value != good[0] for value in good):
         raise Mismatch(f"the reply holds {len(good)} different JSON values, one was asked for", True)
-    return good[0]
+    # Escapes in JSON may stand for characters that no store takes.
+    return Scrubber().clean_value(good[0])
 
 
 def instruction(schema: dict[str, Any]) -> str:

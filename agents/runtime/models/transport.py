@@ -81,7 +81,7 @@ class Transport:
         max_bytes: largest answer that is taken.
     """
 
-    def __init__(self, base_url: str | None, key: str, max_bytes: int) -> None:
+    def __init__(self, base_url: str, key: str, max_bytes: int) -> None:
         self._scrub = Scrubber(key)
         self._max_bytes = max_bytes
         self._loop = asyncio.new_event_loop()
@@ -114,22 +114,24 @@ class Transport:
         raw = Raw()
         deadline = time.monotonic() + seconds
         future = self._submit(self._attempt(dict(payload), seconds, raw))
-        while True:
-            try:
-                future.result(timeout=min(TICK, max(deadline - time.monotonic(), 0.01)))
-                return raw
-            except concurrent.futures.TimeoutError:
-                if future.done():
+        try:
+            while True:
+                try:
+                    future.result(timeout=min(TICK, max(deadline - time.monotonic(), 0.01)))
                     return raw
-            if cancel.is_set():
-                future.cancel()
-                raise Interrupted("stopped while a model call was in flight")
-            # The loop keeps the same deadline; this one also holds when the loop itself is busy.
-            if time.monotonic() > deadline + 1.0:
-                future.cancel()
-                return Raw(
-                    status=raw.status, headers=raw.headers, fault="timeout", detail=f"no answer in {seconds:g} s"
-                )
+                except concurrent.futures.TimeoutError:
+                    if future.done():
+                        return raw
+                except concurrent.futures.CancelledError:
+                    raise Interrupted("the model was closed while a call was in flight") from None
+                if cancel.is_set() or not self._thread.is_alive():
+                    raise Interrupted("stopped while a model call was in flight")
+                # The loop keeps the same deadline; this one also holds when the loop itself is busy.
+                if time.monotonic() > deadline + 1.0:
+                    return Raw(raw.status, raw.headers, fault="timeout", detail=f"no answer in {seconds:g} s")
+        finally:
+            # Also for Ctrl-C in this thread; nothing happens to a call that is over.
+            future.cancel()
 
     def _submit(self, work: Coroutine[Any, Any, None]) -> concurrent.futures.Future[None]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -181,12 +183,19 @@ class Transport:
         cause = error.__cause__ or error
         return shorten(self._scrub.clean(str(cause) or type(cause).__name__))
 
+    async def _end(self) -> None:
+        calls = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self._client.close()
+
     def close(self) -> None:
-        """Close connections and stop the loop."""
+        """Drop what is in flight, close connections and stop the loop."""
         if self._loop.is_closed():
             return
         with contextlib.suppress(Exception):
-            asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result(timeout=2)
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(timeout=2)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=2)
         if not self._thread.is_alive():
