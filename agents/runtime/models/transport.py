@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import openai
@@ -94,6 +95,8 @@ class Transport:
             http_client=openai.DefaultAsyncHttpxClient(
                 event_hooks={"response": [_limit_error_body]},
                 timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+                # A proxy of the environment is for other machines, not for this one.
+                trust_env=urlsplit(base_url).hostname not in ("127.0.0.1", "localhost", "::1"),
             ),
         )
 

