@@ -17,7 +17,6 @@ __all__ = [
     "Sandbox",
     "WorkerPool",
     "open_sandbox",
-    "probe",
 ]
 
 
@@ -31,8 +30,4 @@ def __getattr__(name: str) -> object:
         from orienteer.environments.execution.pool import WorkerPool
 
         return WorkerPool
-    if name == "probe":
-        from orienteer.environments.execution.probe import probe
-
-        return probe
     raise AttributeError(name)

@@ -111,12 +111,14 @@ class BwrapSandbox:
             complaints.close()
 
         session = Session("bwrap", Channel.over(ours), kill, lambda: tail_of(complaints))
+        session.disk_mb = spec.disk_mb
         config = {
             "backend": "bwrap",
             "base": "/tmp",
             "grouped": [],
             "paths": paths.search_path() if spec.worker else [],
             "preload": list(spec.preload),
+            "shown": paths.below_tmp(spec.binds),
             "nest": spec.worker,
         }
         try:

@@ -79,7 +79,7 @@ class JobGroup:
         return seen
 
     def kill(self) -> None:
-        """Kill everything in the group, however fast it forks."""
+        """Kill everything in the group, however fast it forks (it is stopped from growing by its pids limit)."""
         deadline = time.monotonic() + 5
         for folder in self.folders:
             while time.monotonic() < deadline:
@@ -131,7 +131,7 @@ def make(limits: Limits) -> JobGroup | None:
     if not able.controllers:
         return None
     group = JobGroup(able.version)
-    name = f"{PREFIX}{os.getpid()}-{_start_time(os.getpid())}-{next(_counter)}"
+    name = f"{PREFIX}{os.getpid()}-{start_time(os.getpid())}-{next(_counter)}"
     size = limits.memory_mb << 20
     try:
         if able.memory is not None:
@@ -210,7 +210,7 @@ def _v2_base(folder: Path) -> tuple[Path | None, str]:
 
 
 def _try_group(folder: Path) -> str:
-    trial = folder / f"{PREFIX}{os.getpid()}-{_start_time(os.getpid())}-probe{next(_counter)}"
+    trial = folder / f"{PREFIX}{os.getpid()}-{start_time(os.getpid())}-probe{next(_counter)}"
     try:
         trial.mkdir()
     except OSError as error:
@@ -272,12 +272,12 @@ def _sweep(able: Support) -> None:
     for base in dict.fromkeys(place for place in (able.memory, able.pids) if place is not None):
         for folder in base.glob(PREFIX + "*"):
             parts = folder.name[len(PREFIX) :].split("-")
-            if len(parts) != 3 or not parts[0].isdigit() or _start_time(int(parts[0])) == parts[1]:
+            if len(parts) != 3 or not parts[0].isdigit() or start_time(int(parts[0])) == parts[1]:
                 continue
             JobGroup(able.version, memory=folder).close()
 
 
-def _start_time(pid: int) -> str:
+def start_time(pid: int) -> str:
     """Return the start time of a process in clock ticks: with the pid it names one process for good."""
     text = _read(Path(f"/proc/{pid}/stat"))
     return text.rpartition(")")[2].split()[19] if text else "0"

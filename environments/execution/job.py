@@ -20,7 +20,7 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,8 @@ class Plan:
     argv: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     files: list[tuple[str, bytes]] = field(default_factory=list)
+    #: Paths below /tmp that stay visible in a private /tmp.
+    shown: Sequence[str] = ()
 
 
 def run_forked(plan: Plan) -> None:
@@ -74,6 +76,7 @@ def run_forked(plan: Plan) -> None:
         if plan.nested:
             _nest(plan)
         else:
+            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
             _candidate(plan)
     except BaseException as error:
         report(plan.status, {"setup": f"{type(error).__name__}: {error}"})
@@ -100,7 +103,7 @@ def _nest(plan: Plan) -> None:
     if first:
         report(plan.status, {"init": first})
         os._exit(0)
-    private_mounts(int(plan.limits["disk_mb"]), plan.work)
+    private_mounts(int(plan.limits["disk_mb"]), plan.work, plan.shown)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     candidate = os.fork()
     if candidate == 0:
@@ -127,13 +130,30 @@ def end_facts(status: int, usage: resource.struct_rusage) -> dict[str, Any]:
     }
 
 
-def private_mounts(disk_mb: int, work: str) -> None:
-    """Give this mount namespace its own /tmp, /dev/shm and /proc, and make ``work``."""
+def private_mounts(disk_mb: int, work: str, shown: Sequence[str] = ()) -> None:
+    """Give this mount namespace its own /tmp, /dev/shm and /proc, and make ``work``.
+
+    ``shown`` are the paths below /tmp that stay visible (a checkout or a bind may lie there): the new file system is
+    built up at /dev/shm with them in it and then moved over the old /tmp.
+    """
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     quiet = linux.MS_NOSUID | linux.MS_NODEV
-    linux.mount("tmpfs", "/tmp", "tmpfs", quiet, f"size={disk_mb}m,mode=1777,nr_inodes=65536")
+    options = f"size={disk_mb}m,mode=1777,nr_inodes=65536"
+    if shown:
+        linux.mount("tmpfs", "/dev/shm", "tmpfs", quiet, options)
+        for path in shown:
+            target = Path("/dev/shm") / Path(path).relative_to("/tmp")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if Path(path).is_dir():
+                target.mkdir(exist_ok=True)
+            else:
+                target.touch()
+            linux.mount(path, str(target), None, linux.MS_BIND | linux.MS_REC)
+        linux.mount("/dev/shm", "/tmp", None, linux.MS_MOVE)
+    else:
+        linux.mount("tmpfs", "/tmp", "tmpfs", quiet, options)
     if Path("/dev/shm").is_dir():
-        linux.mount("tmpfs", "/dev/shm", "tmpfs", quiet, f"size={disk_mb}m,mode=1777,nr_inodes=65536")
+        linux.mount("tmpfs", "/dev/shm", "tmpfs", quiet, options)
     try:
         linux.mount("proc", "/proc", "proc", quiet | linux.MS_NOEXEC)
     except OSError:  # refused where parts of the outer /proc are covered; then none at all, never the worker's
@@ -146,6 +166,9 @@ def _candidate(plan: Plan) -> None:
     for number in range(1, signal.NSIG):
         with contextlib.suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
+    if plan.function is not None:  # as Python has them: a full disk or a closed pipe is an exception
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.umask(0o022)
     Path(plan.work).mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -78,3 +79,9 @@ def checked(binds: tuple[str | Path, ...] | list[str | Path]) -> tuple[Path, ...
 def search_path() -> list[str]:
     """Return the module search path that holds inside as well."""
     return [entry for entry in sys.path if entry and Path(entry).exists()]
+
+
+def below_tmp(binds: Sequence[Path]) -> list[str]:
+    """Return what is shown below /tmp, where a job's private file system would hide it."""
+    shown = [path for path in (*software(), *binds) if path.is_relative_to("/tmp") and path != Path("/tmp")]
+    return [str(path) for path in _outermost(shown)]

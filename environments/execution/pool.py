@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orienteer.environments.execution import cgroups, frames, paths
-from orienteer.environments.execution.limits import ExitCause, Limits
+from orienteer.environments.execution.limits import DEFAULT_LIMITS, ExitCause, Limits
 from orienteer.environments.execution.results import JobResult, Message
 from orienteer.environments.execution.sandbox import (
     BASE_ENV,
@@ -104,8 +104,6 @@ class WorkerPool:
             healthy = True
         except SandboxFault as fault:
             report = {"cause": str(ExitCause.SANDBOX_ERROR), "error": str(fault)}
-        except TimeoutError:  # the worker did not end the job in time, so neither did the job
-            report = {"cause": str(ExitCause.TIMEOUT), "error": "the worker had to be replaced"}
         finally:
             if session is not None and not healthy:
                 session.close()
@@ -166,8 +164,12 @@ class WorkerPool:
     def _worker(self, limits: Limits) -> Session:
         with self._lock:
             session = self._idle.pop() if self._idle else None
+        if session is not None and not session.facts.get("nested") and 0 < session.disk_mb < limits.disk_mb:
+            session.close()  # its temporary file system is too small for this job
+            session = None
         if session is None:
-            spec = Spec(self._env, self._binds, self._preload, limits=limits, worker=True)
+            size = max(limits.disk_mb, DEFAULT_LIMITS.disk_mb)
+            spec = Spec(self._env, self._binds, self._preload, size, limits, worker=True)
             session = self.sandbox.launch(spec, self._check)
         with self._lock:
             self._busy.add(session)

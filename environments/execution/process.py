@@ -112,6 +112,7 @@ class ProcessSandbox:
             "grouped": [],
             "paths": paths.search_path() if spec.worker else [],
             "preload": list(spec.preload),
+            "shown": [],
             "nest": False,
         }
         try:

@@ -116,7 +116,12 @@ class Session:
         self.facts: dict[str, Any] = {}
         self._kill = kill
         self._complaint = complaint
-        self._closed = threading.Lock()
+        self._closing = threading.Lock()
+        self._closed = False
+        #: Size of the temporary file systems that jobs without their own share, MiB.
+        self.disk_mb = 0
+        #: Sets the sandbox's own limits to those of the next job, where it has any.
+        self.adjust: Callable[[Limits], None] = lambda limits: None
 
     def configure(self, config: Mapping[str, Any], check: Callable[[], None]) -> None:
         """Send the configuration and wait until the supervisor is ready.
@@ -152,19 +157,25 @@ class Session:
         Raises:
             SandboxFault: the supervisor died or stopped answering; the session is of no more use.
         """
+        self.adjust(limits)
         job = {**job, "limits": limits.as_dict(), "grouped": list(_held(group))}
         deadline = time.monotonic() + limits.wall_s + PATIENCE_S
 
+        looked = [time.monotonic()]
+
         def patience() -> None:
             check()
-            if time.monotonic() > deadline:
-                raise TimeoutError
+            now = time.monotonic()
+            if now > deadline:
+                raise SandboxFault(f"the {self.backend} sandbox stopped answering")
+            if group is not None and now > looked[0] + 0.2:
+                looked[0] = now
+                if group.usage().oom_kills:  # the kernel killed one of the job's processes: the job as a whole is over
+                    group.kill()
 
         try:
             self.channel.send(job, blobs, group.fds if group is not None else (), patience)
             header, out, _ = self.channel.receive(patience)
-        except TimeoutError:
-            raise
         except (EOFError, OSError, ValueError) as error:
             raise SandboxFault(f"the {self.backend} sandbox died: {self.complaint() or error}") from None
         return header, out
@@ -176,7 +187,10 @@ class Session:
 
     def close(self) -> None:
         """Kill the sandbox and everything in it. Can be called from any thread, more than once."""
-        with self._closed:
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
             self.channel.close()
             self._kill()
 
@@ -200,7 +214,7 @@ def isolation_of(sandbox_isolation: str, facts: Mapping[str, Any], group: cgroup
         parts.append("own-namespaces")
     if facts.get("seccomp"):
         parts.append("seccomp")
-    if group is not None:
+    if group is not None or sandbox_isolation == "container":
         parts.append("cgroup")
     return "+".join(parts)
 
@@ -240,8 +254,6 @@ def run_program(
         report, blobs = session.run(job, [stdin, *files.values()], limits, check, group)
     except SandboxFault as fault:
         report = {"cause": str(ExitCause.SANDBOX_ERROR), "error": str(fault)}
-    except TimeoutError:
-        report = {"cause": str(ExitCause.TIMEOUT)}
     finally:
         if session is not None:
             session.close()

@@ -28,7 +28,7 @@ from typing import Any
 from orienteer.environments.execution import frames, job, linux, seccomp
 from orienteer.environments.execution.channel import Channel
 from orienteer.environments.execution.limits import ExitCause
-from orienteer.environments.execution.tree import Meter, kill_descendants
+from orienteer.environments.execution.tree import Counters, Meter, kill_descendants
 
 #: After a complete result the process has this long to end by itself.
 GRACE_S = 0.5
@@ -73,6 +73,8 @@ class Host:
     base: Path = Path("/tmp")
     filter: bytes = b""
     grouped: tuple[str, ...] = ()
+    #: What is shown below /tmp.
+    shown: tuple[str, ...] = ()
 
 
 def main(where: str) -> None:
@@ -88,6 +90,7 @@ def main(where: str) -> None:
         host.backend = config["backend"]
         host.base = Path(config["base"])
         host.grouped = tuple(config["grouped"])
+        host.shown = tuple(config["shown"])
         channel.send(_prepare(host, config))
         while True:
             header, blobs, fds = channel.receive()
@@ -177,7 +180,7 @@ def _try_nesting(host: Host) -> None:
     pid = os.fork()
     if pid == 0:
         try:
-            job.private_mounts(1, job.WORK)
+            job.private_mounts(1, job.WORK, host.shown)
             os._exit(0)
         finally:
             os._exit(1)
@@ -238,6 +241,7 @@ class _Run:
 
     def _fill_plan(self, plan: job.Plan, blobs: tuple[bytes, ...]) -> None:
         header = self.header
+        plan.shown = self.host.shown
         plan.env = dict(header["env"])
         plan.env.update(HOME=self.work, TMPDIR="/tmp" if self.host.backend != "process" else self.work, PWD=self.work)
         if self.calls:
@@ -261,7 +265,10 @@ class _Run:
 
     def _watch(self) -> None:
         deadline = self.began + float(self.limits["wall_s"])
-        meter = Meter(self.limits, self.grouped, self.work if self.host.backend == "process" else "", self.calls)
+        shared = self.host.backend == "process" or (self.calls and not self.nested)
+        folders = (self.work,) if self.host.backend == "process" else ("/tmp", "/dev/shm") if shared else ()
+        meter = Meter(self.limits, self.grouped, folders, self.calls)
+        counters = Counters() if self.host.backend == "docker" else None
         with selectors.DefaultSelector() as selector:
             for sink in self.sinks:
                 selector.register(sink.fd, selectors.EVENT_READ, sink)
@@ -288,10 +295,11 @@ class _Run:
                         self.cause = ExitCause.OUTPUT_LIMIT
                 if self.complete_at is None and self._complete():
                     self.complete_at = time.monotonic()
-                self.cause = self.cause or meter.exceeded()
+                self.cause = self.cause or meter.exceeded() or (counters.exceeded() if counters else None)
                 if self.cause is not None:
                     break
         self.pids_hit = meter.pids_hit
+        self.counted = counters.since() if counters else {}
 
     def _watch_end(self, selector: selectors.BaseSelector, pid: int) -> None:
         """Wake up when the process ends, not at the next tick."""
@@ -381,6 +389,7 @@ class _Run:
             if code is None and self.complete_at is None:
                 code = os.waitstatus_to_exitcode(status)
         reply["pids_hit"] = self.pids_hit
+        reply.update(self.counted)
         reply["complete"] = self.complete_at is not None
         reply["code"] = code
         cpu_limit = self.limits.get("cpu_s")
@@ -390,6 +399,8 @@ class _Run:
             spent = cpu_limit is not None and reply.get("cpu_s", 0) >= cpu_limit * 0.98
             if code == -signal.SIGXCPU or (code == -signal.SIGKILL and spent):
                 reply["cause"] = str(ExitCause.TIMEOUT)
+            elif code == -signal.SIGXFSZ:
+                reply["cause"] = str(ExitCause.OUTPUT_LIMIT)
             elif self.complete_at is None or code != -signal.SIGKILL:
                 reply["cause"] = str(ExitCause.SIGNAL)
         reply["cause"] = reply["cause"] or str(ExitCause.OK)
@@ -427,8 +438,11 @@ def read_inside(folder: Path, name: str, room: int) -> bytes | None:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, ValueError, RuntimeError):
         return None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
     with os.fdopen(fd, "rb") as file:
-        return file.read(room + 1) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        return file.read(room + 1)
 
 
 def _remove(path: Path) -> None:

@@ -67,11 +67,13 @@ def kill_descendants(patience_s: float = 5.0) -> dict[int, tuple[int, resource.s
 class Meter:
     """Second-best measuring of a job's memory, processes and files, by looking ten times a second."""
 
-    def __init__(self, limits: dict[str, Any], grouped: tuple[str, ...], folder: str, forked: bool) -> None:
+    def __init__(
+        self, limits: dict[str, Any], grouped: tuple[str, ...], folders: tuple[str, ...], forked: bool
+    ) -> None:
         self.memory = 0 if "memory" in grouped else int(limits["memory_mb"]) << 20
         self.pids = 0 if "pids" in grouped else int(limits["pids"])
-        self.disk = int(limits["disk_mb"]) << 20 if folder else 0
-        self.folder = folder
+        self.disk = int(limits["disk_mb"]) << 20 if folders else 0
+        self.folders = folders
         self.pids_hit = False
         #: A forked child starts with our own pages; only what it adds counts.
         self.base = _private(os.getpid()) if forked and self.memory else 0
@@ -89,7 +91,7 @@ class Meter:
                 self.pids_hit = True
             if self.memory and sum(max(0, _private(pid) - self.base) for pid in below) > self.memory:
                 return ExitCause.OOM
-        if self.disk and _size(Path(self.folder), self.disk) > self.disk:
+        if self.disk and sum(_size(Path(folder), self.disk) for folder in self.folders) > self.disk:
             return ExitCause.OUTPUT_LIMIT
         return None
 
@@ -117,3 +119,40 @@ def _size(folder: Path, enough: int) -> int:
         except OSError:
             continue
     return total
+
+
+class Counters:
+    """What this container's own control group counted since the job began."""
+
+    _FILES = (
+        ("oom_kills", "oom_kill", "memory/memory.oom_control"),
+        ("oom_kills", "oom_kill", "memory.events"),
+        ("pids_refused", "max", "pids/pids.events"),
+        ("pids_refused", "max", "pids.events"),
+    )
+
+    def __init__(self) -> None:
+        self._before = self._read()
+        self._next = 0.0
+
+    def since(self) -> dict[str, int]:
+        """Return kills for memory and refused processes."""
+        return {name: count - self._before.get(name, 0) for name, count in self._read().items()}
+
+    def exceeded(self) -> ExitCause | None:
+        """Return ``OOM`` when the kernel killed one of several processes: then the job as a whole is over."""
+        now = time.monotonic()
+        if now < self._next:
+            return None
+        self._next = now + 0.1
+        return ExitCause.OOM if self.since().get("oom_kills") else None
+
+    def _read(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name, field, file in self._FILES:
+            with contextlib.suppress(OSError, ValueError):
+                for line in (Path("/sys/fs/cgroup") / file).read_text().splitlines():
+                    key, _, value = line.partition(" ")
+                    if key == field:
+                        found[name] = int(value)
+        return found
