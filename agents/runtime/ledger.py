@@ -83,11 +83,12 @@ class RunLedger:
         tokens_in: int = 0,
         tokens_out: int = 0,
         cost: float | None = None,
+        calls: int = 1,
     ) -> None:
         """Write down that a call brought no usable answer, and what it used all the same."""
         self._calls.settle(
             call_id, status="failed", failure_kind=clean(kind, 200), failure_message=clean(message),
-            tokens_in=tokens_in, tokens_out=tokens_out, cost=cost, http_calls=1,
+            tokens_in=tokens_in, tokens_out=tokens_out, cost=cost, http_calls=calls,
         )  # fmt: skip
 
     def _where(self) -> dict[str, Any]:

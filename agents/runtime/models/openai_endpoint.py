@@ -28,8 +28,11 @@ _CUT_SHARE = 0.6
 _CUT_FROM = 500
 _NO_MODEL = re.compile(r"model[^.]{0,80}(?:not (?:exist|found|available)|does not exist|unknown|not supported)|"
                        r"model_not_found|(?:unknown|invalid|no such) model", re.IGNORECASE)  # fmt: skip
+#: Not the bare word "billing": ordinary rate limits advertise the billing page.
 _NO_MONEY = re.compile(
-    r"insufficient_quota|exceeded your current quota|billing|insufficient (?:funds|credit|balance)", re.I
+    r"insufficient_quota|exceeded your current quota|billing[ _]hard[ _]limit|"
+    r"(?:insufficient|not enough) (?:funds|credit|balance)|balance is too low",
+    re.IGNORECASE,
 )
 _FILTERED = re.compile(r"content[_ ]?(?:filter|policy|management)|responsible ?ai", re.IGNORECASE)
 
@@ -60,7 +63,13 @@ class _Call:
     deadline: float
     attempts: int = 0
     retries: int = 0
+    #: Attempts that may have cost something and brought nothing.
+    lost: int = 0
     changes: int = 0
+    #: A dialect on trial: it becomes the endpoint's when it gets an answer.
+    trial: Dialect | None = None
+    #: What the trial changed, and the words that made it necessary.
+    learned: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def left(self) -> float:
@@ -140,7 +149,7 @@ class OpenAIEndpoint:
         while True:
             if cancel.is_set():
                 raise Interrupted("stopped before a model call")
-            dialect = self._dialect
+            dialect = call.trial or self._dialect
             params, sent = dialect.payload(self._model, call.request)
             call.attempts += 1
             raw = self._transport.send(params, min(self._options.timeout, max(call.left(), 0.1)), cancel)
@@ -165,6 +174,8 @@ class OpenAIEndpoint:
             raise self._failure(call, params, raw.fault, raw.detail)
         if status is not None and 200 <= status < 300 and (not raw.fault or raw.body):
             answer = read_answer(raw, self._scrub)
+            if answer.fault != "error_body":
+                self._remember(call, emit)
             if not answer.fault and (not raw.fault or answer.finish_reason is not None):
                 split_text(answer, call.request.schema is not None)
                 return self._reply(answer, params, sent, call)
@@ -186,6 +197,8 @@ class OpenAIEndpoint:
         if status in _REFUSALS and not (status == 501 and not self._named(words, params)):
             self._adapt(status, words, dialect, params, call, emit)
             return None
+        if status >= 500 and is_context(words):
+            raise self._too_long(call, params, words)
         if retryable(status):
             kind = "rate_limit" if status == 429 else "unavailable"
             self._again(call, params, kind, f"HTTP {status}: {words}", raw.headers, cancel, emit)
@@ -204,31 +217,33 @@ class OpenAIEndpoint:
             text = error_text(json.loads(text))
         except (ValueError, RecursionError):
             text = re.sub(r"<[^>]*>", " ", text)
-        return shorten(self._scrub.clean(text)) or "no message"
+        # Longer than what is shown: the telling word is often the last one.
+        return shorten(self._scrub.clean(text), 1000) or "no message"
 
     def _refuse(self, status: int, words: str) -> None:
         """Raise :class:`EndpointError` for what no repetition and no other request can mend."""
+        said = shorten(words)
         if status == 401:
-            raise EndpointError(f"{self.where} refused the API key (401: {words})", "set OPENAI_API_KEY to a valid key")
-        if status == 402 or _NO_MONEY.search(words):
-            raise EndpointError(f"{self.where} has no credit left ({status}: {words})", "top up the account and resume")
+            raise EndpointError(f"{self.where} refused the API key (401: {said})", "set OPENAI_API_KEY to a valid key")
+        if status == 402 or (status < 500 and _NO_MONEY.search(words)):
+            raise EndpointError(f"{self.where} has no credit left ({status}: {said})", "top up the account and resume")
         if status == 403:
             raise EndpointError(
-                f"{self.where} does not allow {self._model} (403: {words})", "use a key or a model that has access"
+                f"{self.where} does not allow {self._model} (403: {said})", "use a key or a model that has access"
             )
         if status in (404, 410) or (status in (400, 422) and _NO_MODEL.search(words)):
             if _NO_MODEL.search(words) or "model" in words.lower():
                 raise EndpointError(
-                    f"{self.where} has no model {self._model!r} ({status}: {words})",
+                    f"{self.where} has no model {self._model!r} ({status}: {said})",
                     "choose a model that the endpoint lists",
                 )
             raise EndpointError(
-                f"{self.where} has no chat completions ({status}: {words})",
+                f"{self.where} has no chat completions ({status}: {said})",
                 "check OPENAI_BASE_URL; it usually ends in /v1",
             )
         if status == 405 or 300 <= status < 400:
             raise EndpointError(
-                f"{self.where} is no chat-completions endpoint ({status}: {words})",
+                f"{self.where} is no chat-completions endpoint ({status}: {said})",
                 "check OPENAI_BASE_URL; it usually ends in /v1",
             )
 
@@ -245,26 +260,23 @@ class OpenAIEndpoint:
                 call.request = replace(call.request, max_tokens=room)
                 call.warnings.append(f"the token limit was lowered to {room} to fit the context window")
                 return
-            size = _prompt_estimate(params)
-            raise self._failure(
-                call,
-                params,
-                "context",
-                f"the prompt of about {size} tokens with {call.request.max_tokens} for the reply does not fit: {words}",
-            )
+            raise self._too_long(call, params, words)
         change = adapt(dialect, words, params) if call.changes < 8 else None
         if change is None:
             raise self._failure(call, params, "refused", f"HTTP {status}: {words}")
         call.changes += 1
+        call.trial = change.dialect
+        call.learned.append((change.what, words))
+
+    def _remember(self, call: _Call, emit: Emit) -> None:
+        """Take over the dialect that got an answer; one that led to another refusal is forgotten with its request."""
+        if call.trial is None:
+            return
         with self._lock:
-            # Another thread may have learned the same in the meantime; then its dialect is tried first.
-            if self._dialect == dialect:
-                self._dialect = change.dialect
-                learned = True
-            else:
-                learned = False
-        if learned:
-            emit("model.adapted", {"model": self.name, "change": change.what, "because": words})
+            known, self._dialect = self._dialect == call.trial, call.trial
+        for change, because in call.learned if not known else []:
+            emit("model.adapted", {"model": self.name, "change": change, "because": shorten(because)})
+        call.learned.clear()
 
     def _again(
         self,
@@ -281,7 +293,9 @@ class OpenAIEndpoint:
         if call.retries >= self._options.retry.retries or wait >= call.left():
             self._give_up(call, params, kind, detail)
         call.retries += 1
-        emit("model.retry", {"model": self.name, "kind": kind, "detail": detail, "wait": round(wait, 3)})
+        call.lost += kind in ("timeout", "reset")
+        facts = {"model": self.name, "kind": kind, "detail": shorten(detail), "wait": round(wait, 3)}
+        emit("model.retry", facts)
         if cancel.wait(wait):
             raise Interrupted("stopped while waiting to repeat a model call")
 
@@ -300,6 +314,11 @@ class OpenAIEndpoint:
             )
         raise self._failure(call, params, kind, f"{detail} ({tried})")
 
+    def _too_long(self, call: _Call, params: dict[str, Any], words: str) -> ModelFailure:
+        size, reply = _prompt_estimate(params), call.request.max_tokens
+        detail = f"the prompt of about {size} tokens with {reply} for the reply does not fit: {words}"
+        return self._failure(call, params, "context", detail)
+
     def _failure(
         self, call: _Call, params: dict[str, Any], kind: str, detail: str, answer: Answer | None = None
     ) -> ModelFailure:
@@ -310,11 +329,17 @@ class OpenAIEndpoint:
         if answer is not None:
             tokens_out = answer.tokens_out or estimate_tokens(answer.text + answer.reasoning)
         return ModelFailure(
-            kind, self._scrub.clean(detail), tokens_in=tokens_in, tokens_out=tokens_out, calls=call.attempts
+            kind,
+            shorten(self._scrub.clean(detail), 500),
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            calls=call.attempts,
         )
 
     def _reply(self, answer: Answer, params: dict[str, Any], sent: dict[str, Any], call: _Call) -> ModelReply:
         warnings = call.warnings + answer.warnings
+        if call.lost:
+            warnings.append(f"{call.lost} attempt(s) ended without an answer and may have been billed")
         expected = _prompt_estimate(params)
         estimated = answer.tokens_in is None or answer.tokens_out is None
         tokens_in = expected if answer.tokens_in is None else answer.tokens_in

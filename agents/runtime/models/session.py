@@ -22,7 +22,7 @@ from orienteer.agents.runtime.models.types import (
     ModelRequest,
     TokenBudget,
 )
-from orienteer.errors import Interrupted
+from orienteer.errors import BudgetReached, Interrupted
 
 #: A reply that its limit cut off is asked for once more with this many times the tokens, up to the most.
 LARGER = 4
@@ -83,7 +83,13 @@ class ModelSession:
             if larger > request.max_tokens:
                 self._emit("model.larger", {"model": self.name, "from": request.max_tokens, "to": larger})
                 request = replace(request, max_tokens=larger)
-                reply = self._exchange(request, parts)
+                try:
+                    reply = self._exchange(request, parts)
+                except BudgetReached:
+                    # The budget may still hold questions of the usual size.
+                    raise self._failed(
+                        parts, "truncated", "the token limit cut the reply, no budget for more"
+                    ) from None
             if _cut_off(reply, request):
                 where = "while reasoning" if reply.reasoning and not reply.text.strip() else "in mid-answer"
                 raise self._failed(
@@ -160,7 +166,7 @@ class ModelSession:
             except ModelFailure as error:
                 tokens_in, tokens_out = error.tokens_in, error.tokens_out
                 cost = cost_of(price, tokens_in, tokens_out)
-                self._ledger.failed(call, error.kind, error.message, tokens_in, tokens_out, cost)
+                self._ledger.failed(call, error.kind, error.message, tokens_in, tokens_out, cost, calls=error.calls)
                 raise
             except BaseException as error:
                 # Sent and never answered: the prompt may have been billed.

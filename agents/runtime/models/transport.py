@@ -32,6 +32,7 @@ ERROR_BYTES = 64 * 1024
 #: What stands for a key where the endpoint wants none; the client insists on one.
 NO_KEY = "none"
 
+_ENCODINGS = frozenset({"identity", "gzip", "x-gzip", "deflate", ""})
 _DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 
 
@@ -68,7 +69,11 @@ class _ErrorBody(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-async def _limit_error_body(response: httpx2.Response) -> None:
+async def _check_response(response: httpx2.Response) -> None:
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in _ENCODINGS:
+        # Layers of compression, or kinds that shrink a thousandfold, make a small answer a large one.
+        raise httpx2.DecodingError(f"the answer has an encoding that was not asked for: {shorten(encoding, 40)}")
     if response.status_code >= 400:
         response.stream = _ErrorBody(response.stream)
 
@@ -92,8 +97,9 @@ class Transport:
             api_key=key or NO_KEY,
             base_url=base_url,
             max_retries=0,
+            default_headers={"Accept-Encoding": "gzip"},
             http_client=openai.DefaultAsyncHttpxClient(
-                event_hooks={"response": [_limit_error_body]},
+                event_hooks={"response": [_check_response]},
                 timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
                 # A proxy of the environment is for other machines, not for this one.
                 trust_env=urlsplit(base_url).hostname not in ("127.0.0.1", "localhost", "::1"),
@@ -157,6 +163,8 @@ class Transport:
         except (openai.APIConnectionError, httpx2.TransportError) as error:
             cause = error.__cause__ if isinstance(error, openai.APIConnectionError) else error
             raw.fault = "connect" if isinstance(cause, httpx2.ConnectError) else "reset"
+            if isinstance(cause, httpx2.DecodingError | httpx2.UnsupportedProtocol | httpx2.TooManyRedirects):
+                raw.fault = "invalid"
             raw.detail = self._reason(error)
         except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
             raw.fault, raw.detail = "invalid", self._reason(error)

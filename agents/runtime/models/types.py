@@ -183,8 +183,9 @@ class ModelLedger(Protocol):
         tokens_in: int = 0,
         tokens_out: int = 0,
         cost: float | None = None,
+        calls: int = 1,
     ) -> None:
-        """Record that the call brought no answer, and what it may have cost."""
+        """Record that the call brought no answer, and what it may have cost; ``calls`` are HTTP requests."""
         ...
 
 

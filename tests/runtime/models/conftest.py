@@ -202,10 +202,17 @@ class MemoryLedger:
         tokens_in: int = 0,
         tokens_out: int = 0,
         cost: float | None = None,
+        calls: int = 1,
     ) -> None:
         with self.lock:
             self.rows[int(call_id)].update(
-                state="failed", kind=kind, message=message, tokens_in=tokens_in, tokens_out=tokens_out, cost=cost
+                state="failed",
+                kind=kind,
+                message=message,
+                tokens_in=tokens_in,
+                tokens_out=tokens_out,
+                cost=cost,
+                calls=calls,
             )
 
 

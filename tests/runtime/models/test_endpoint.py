@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import gzip
 import json
 import logging
 import threading
@@ -119,6 +120,20 @@ def test_oversized_answers_are_refused_without_being_read(bench, kit):
     assert b.server.sent_bytes < 50 << 20
 
 
+def test_compressed_answers(bench, kit):
+    b = bench(max_bytes=1_000_000)
+    good = gzip.compress(json.dumps(kit.completion("hi")).encode())
+    b.server.play(kit.Act(good, headers={"Content-Encoding": "gzip"}))
+    assert b.ask("one").text == "hi"
+    bomb = gzip.compress(b" " * 20_000_000)
+    for status, kind in ((200, "too_large"), (400, "refused")):
+        b.server.play(kit.Act(bomb, status=status, headers={"Content-Encoding": "gzip"}))
+        assert failure(b, f"bomb {status}").kind == kind
+    for encoding, body in (("gzip, gzip", gzip.compress(bomb)), ("zstd", b"x"), ("gzip", b"not gzip")):
+        b.server.play(kit.Act(body, headers={"Content-Encoding": encoding}))
+        assert failure(b, encoding + body[:3].hex()).kind == "invalid"
+
+
 def test_other_model_and_finish_reason_are_recorded(bench, kit):
     b = bench()
     b.server.play(kit.Act(kit.completion("hi", model="other-model", finish_reason="novel")))
@@ -152,6 +167,13 @@ def test_a_truncated_reply_is_never_used(bench, kit, content):
     b.server.play(kit.Act(kit.completion(content, finish_reason="length")))
     schema = SCHEMA if content.startswith("{") else None
     assert failure(b, schema=schema).kind == "truncated"
+
+
+def test_a_larger_limit_that_the_budget_forbids_fails_the_proposal_only(bench, kit):
+    b = bench(tokens=1000)
+    b.server.play(kit.Act(kit.completion("half", finish_reason="length")), kit.Act(kit.completion("hi")))
+    assert failure(b, max_tokens=500).kind == "truncated"
+    assert b.ask("next", max_tokens=500).text == "hi"
 
 
 def test_whole_json_is_whole_whatever_the_finish_reason(bench, kit):
@@ -322,6 +344,23 @@ def test_context_too_long(bench, kit, status, words, shrinks):
         failed = failure(b, "word " * 1000)
         assert failed.kind == "context" and "tokens" in failed.message
         assert len(b.server.requests) == 1
+
+
+def test_a_context_error_with_a_server_status_is_not_repeated(bench, kit):
+    b = bench()
+    b.server.play(kit.Act({"error": {"message": "prompt exceeds the available context size"}}, status=500))
+    assert failure(b).kind == "context"
+    assert len(b.server.requests) == 1
+
+
+def test_what_did_not_help_is_not_remembered(bench, kit):
+    b = bench()
+    b.server.script = refusing(kit, (lambda body: "odd" in str(body["messages"]), "bad request"))
+    assert failure(b, "odd", temperature=0.5, schema=SCHEMA).kind == "refused"
+    assert "model.adapted" not in b.kinds()
+    reply = b.ask("even", temperature=0.5, schema=SCHEMA)
+    assert reply.calls == 1
+    assert (reply.sent["temperature"], reply.sent["response_format"]) == (0.5, "json_schema")
 
 
 def test_content_policy_refusal(bench, kit):
@@ -505,6 +544,13 @@ def test_retried_faults(bench, kit, fault):
     assert (reply.text, reply.calls) == ("hi", 2)
 
 
+def test_a_rate_limit_that_advertises_billing_is_retried(bench, kit):
+    b = bench()
+    words = "Rate limit reached. Add a payment method at https://platform.example/account/billing to raise it"
+    b.server.play(kit.Act({"error": {"message": words}}, status=429), kit.Act(kit.completion("hi")))
+    assert b.ask().calls == 2
+
+
 def test_error_status_inside_a_body_is_retried(bench, kit):
     b = bench()
     b.server.play(kit.Act({"error": {"message": "busy", "code": 429}}), kit.Act(kit.completion("hi")))
@@ -548,7 +594,7 @@ def test_bounded_retries_then_failure_then_the_endpoint_is_given_up(bench, kit):
     b = bench(retries=2, patience=2)
     b.server.play(kit.Act(b"oops", status=500))
     assert failure(b, "one").kind == "unavailable"
-    assert len(b.server.requests) == 3
+    assert len(b.server.requests) == b.ledger.rows[0]["calls"] == 3
     with pytest.raises(EndpointError, match="in a row"):
         b.ask("two")
 
