@@ -22,6 +22,7 @@ from orienteer.environments.execution.sandbox import (
     Session,
     Spec,
     never,
+    python_flags,
     run_program,
     scratch,
     spawner,
@@ -82,8 +83,8 @@ class BwrapSandbox:
         if seccomp.supported():
             command += ["--seccomp", str(filter_fd)]
         inside = str(Path(__file__).with_name("inside.py"))
-        flags = [] if spec.worker else ["-S"]
-        command += [sys.executable, "-I", *flags, inside, str(theirs.fileno())]
+        flags = python_flags(spec)
+        command += [sys.executable, *flags, inside, str(theirs.fileno())]
         command += [str(paths.package_root()), ":".join(paths.search_path()) if spec.worker else ""]
         try:
             process = spawner.popen(

@@ -29,6 +29,7 @@ from orienteer.environments.execution.sandbox import (
     Session,
     Spec,
     never,
+    python_flags,
     run_program,
 )
 from orienteer.errors import MissingPrerequisite
@@ -209,9 +210,9 @@ def _line(error: BaseException) -> str:
 
 def _command(spec: Spec) -> list[str]:
     inside = str(Path(__file__).with_name("inside.py"))
-    flags = [] if spec.worker else ["-S"]
+    flags = python_flags(spec)
     known = ":".join(paths.search_path()) if spec.worker else ""
-    return [sys.executable, "-I", *flags, inside, "-", str(paths.package_root()), known]
+    return [sys.executable, *flags, inside, "-", str(paths.package_root()), known]
 
 
 def _walls(api: Any, spec: Spec, memory_mb: int) -> Any:

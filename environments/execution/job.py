@@ -188,6 +188,7 @@ def _candidate(plan: Plan) -> None:
         if plan.filter:
             linux.install_seccomp(plan.filter)
         os.execvpe(plan.argv[0], plan.argv, plan.env)  # the status pipe closes by close-on-exec
+    linux.wipe_freed_memory(False)
     if plan.filter:
         linux.install_seccomp(plan.filter)
     os.environ.update(plan.env)

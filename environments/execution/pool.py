@@ -34,6 +34,8 @@ from orienteer.errors import OrienteerError
 MAX_WORKER_MB = 1500
 #: Exceptions that say that memory was refused.
 _MEMORY_ERRORS = ("MemoryError", "_ArrayMemoryError", "OutOfMemoryError")
+_FORK_ERRORS = ("BlockingIOError", "RuntimeError")
+_FORK_TEXT = ("Resource temporarily unavailable", "can't start new thread")
 _MEMORY_TEXT = ("can't allocate memory", "not enough memory", "std::bad_alloc")
 
 
@@ -67,7 +69,7 @@ class WorkerPool:
         self.sandbox = sandbox
         self.size = size
         self._cancel = cancelled(cancel)
-        self._env = {**BASE_ENV, **(env or {})}
+        self._env = {**BASE_ENV, "PYTHONMALLOC": "malloc", **(env or {})}
         self._binds = paths.checked(list(binds))
         self._preload = tuple(preload)
         self._lock = threading.Condition()
@@ -101,7 +103,8 @@ class WorkerPool:
             group = cgroups.make(limits) if self.sandbox.name != "docker" else None
             job = {"kind": "call", "function": function, "message": dict(message.header), "env": {}}
             report, blobs = session.run(job, message.blobs, limits, self._check, group)
-            healthy = True
+            session.facts["rss_mb"] = report.get("worker_mb", 0.0)
+            healthy = bool(report.get("clean", True))
         except SandboxFault as fault:
             report = {"cause": str(ExitCause.SANDBOX_ERROR), "error": str(fault)}
         finally:
@@ -206,9 +209,12 @@ class WorkerPool:
         elif cause == ExitCause.SANDBOX_ERROR:
             error_type = "SandboxError"
         cause = final_cause(report, usage, failed=value is None)
-        refused = error_type in _MEMORY_ERRORS or any(text in error for text in _MEMORY_TEXT)
-        if cause == ExitCause.OK and value is None and refused:
-            cause = ExitCause.OOM
+        if cause == ExitCause.OK and value is None:
+            # Where only an rlimit holds, a refusal is an exception that the function let through.
+            if error_type in _MEMORY_ERRORS or any(text in error for text in _MEMORY_TEXT):
+                cause = ExitCause.OOM
+            elif error_type in _FORK_ERRORS and any(text in error for text in _FORK_TEXT):
+                cause = ExitCause.PIDS
         return JobResult(
             cause,
             value,

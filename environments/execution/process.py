@@ -23,6 +23,7 @@ from orienteer.environments.execution.sandbox import (
     Session,
     Spec,
     never,
+    python_flags,
     run_program,
     scratch,
     spawner,
@@ -73,8 +74,8 @@ class ProcessSandbox:
         complaints = scratch()
         base = Path(tempfile.mkdtemp(prefix="orienteer-"))
         inside = str(Path(__file__).with_name("inside.py"))
-        flags = [] if spec.worker else ["-S"]
-        command = [sys.executable, "-I", *flags, inside, str(theirs.fileno()), str(paths.package_root())]
+        flags = python_flags(spec)
+        command = [sys.executable, *flags, inside, str(theirs.fileno()), str(paths.package_root())]
         command.append(":".join(paths.search_path()) if spec.worker else "")
         try:
             process = spawner.popen(

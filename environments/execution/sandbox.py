@@ -107,6 +107,15 @@ class Spec:
     worker: bool = False
 
 
+def python_flags(spec: Spec) -> list[str]:
+    """Return the interpreter's options for a supervisor: isolated, but a worker's own environment is read.
+
+    A worker needs ``PYTHONMALLOC`` (see :func:`linux.wipe_freed_memory`) and site-packages; ``-P`` and ``-s`` keep the
+    current folder and the user's packages out.
+    """
+    return ["-P", "-s"] if spec.worker else ["-I", "-S"]
+
+
 class Session:
     """A running supervisor and the channel to it. One job at a time."""
 

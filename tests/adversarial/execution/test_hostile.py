@@ -202,6 +202,15 @@ def test_other_candidates_are_not_readable(pool, backend):
     assert attack(pool, "find_file", file=file).value.header == {"found": []}
 
 
+def test_memory_holds_nothing_of_other_candidates(pool, backend):
+    secret = secrets.token_hex(32)
+    masked = bytes(byte ^ 0x55 for byte in secret.encode()).hex()  # or the search would find its own question
+    assert attack(pool, "carry", secret=secret, blobs=[secret.encode() * 100]).value.header["secret"] == secret
+    seen = attack(pool, "scan_own_memory", Limits(wall_s=60, memory_mb=512), masked=masked)
+    assert seen.value is not None, seen
+    assert seen.value.header["seen_mb"] > 4 and seen.value.header["found"] == 0
+
+
 def test_candidates_at_the_same_time_do_not_see_each_other(backend, tools, tag):
     promised("others", backend)
     with tools.hostile_pool(backend, size=2) as pool:
