@@ -1,6 +1,6 @@
 """Content-addressed store for everything that is too big for a database row: sources, prompts, replies, logs.
 
-An artifact is named by the SHA-256 of its bytes and kept zstd-compressed at ``ab/cd/<sha>.zst``. It appears whole or
+An artifact is named by the SHA-256 of its bytes and kept zstd-compressed at ``ab/<sha>.zst``. It appears whole or
 not at all (temporary file, fsync, rename), and is checked against its name whenever it is read.
 """
 
@@ -95,7 +95,7 @@ class ArtifactStore:
         """Return where an artifact is (or would be) kept; the file there is zstd-compressed."""
         if not _SHA.fullmatch(sha):
             raise StoreError(f"{sha!r} is not the name of an artifact", "give the 64 hex digits of a SHA-256")
-        return self.root / sha[:2] / sha[2:4] / f"{sha}.zst"
+        return self.root / sha[:2] / f"{sha}.zst"
 
     def __contains__(self, sha: str) -> bool:
         return self.path(sha).exists()
@@ -137,9 +137,10 @@ class ArtifactStore:
             self._sweep(temporary.parent)
             fresh = self._folder(path.parent)
             try:
-                with temporary.open("xb") as file:
-                    file.write(packed)
-                    file.flush()
+                with temporary.open("xb", buffering=0) as file:
+                    rest = memoryview(packed)
+                    while rest:
+                        rest = rest[file.write(rest) :]
                     if self._durable:
                         os.fsync(file.fileno())
                 # Two writers of one artifact write the same bytes: whoever renames last changes nothing.
@@ -154,7 +155,7 @@ class ArtifactStore:
             raise from_os(exc, f"the artifact store {self.root}") from exc
 
     def _folder(self, path: Path) -> bool:
-        if path in self._made and path.is_dir():
+        if path in self._made:
             return False
         fresh = not path.is_dir()
         path.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,9 @@ plain values; what they mean to a method is the runtime's business.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +29,10 @@ from orienteer.memory.schema import (
     proposals,
 )
 
-#: How many states of the method stay in the database, besides the first.
-KEEP_STATES = 3
+#: How long an event may wait for the end of its step (seconds); the heartbeat flushes too.
+EVENTS_WAIT = 0.5
+#: At least so many newest states of the method stay in the database (at most twice as many), and the first.
+KEEP_STATES = 4
 
 _P, _C, _E, _S = proposals.c, candidates.c, evaluations.c, method_states.c
 # Built once: SQLAlchemy caches the compiled text by the statement's structure, and building it costs more than running.
@@ -52,6 +53,20 @@ _ALL_PARENTS = (
     select(lineage.c.child_id, lineage.c.parent_id)
     .where(lineage.c.run_id == bindparam("r"))
     .order_by(lineage.c.child_id, lineage.c.ordinal)
+)
+_PARENTS_OF_STEP = (
+    select(lineage.c.child_id, lineage.c.parent_id)
+    .join(proposals, and_(_P.run_id == lineage.c.run_id, _P.candidate_id == lineage.c.child_id))
+    .where(_P.run_id == bindparam("r"), _P.step == bindparam("s"))
+    .distinct()
+    .order_by(lineage.c.child_id, lineage.c.ordinal)
+    .add_columns(lineage.c.ordinal)
+)
+_EVALUATIONS_OF_STEP = (
+    select(evaluations)
+    .join(proposals, and_(_P.run_id == _E.run_id, _P.candidate_id == _E.candidate_id))
+    .where(_P.run_id == bindparam("r"), _P.step == bindparam("s"), _E.evaluator == bindparam("e"))
+    .distinct()
 )
 _EVALUATION = select(evaluations).where(
     _E.run_id == bindparam("r"),
@@ -96,6 +111,18 @@ _DROP_STATE = delete(method_states).where(_S.run_id == bindparam("r"), _S.step =
 _DROP_OLD_STATES = delete(method_states).where(_S.run_id == bindparam("r"), _S.step >= 0, _S.step < bindparam("oldest"))
 _ADD_PROPOSAL, _ADD_CANDIDATE, _ADD_PARENT = insert(proposals), insert(candidates), insert(lineage)
 _ADD_EVALUATION, _ADD_STATE, _ADD_EVENT = insert(evaluations), insert(method_states), insert(events)
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What the database holds about one step, read in one transaction."""
+
+    #: Rows of ``proposals`` in the order of the plan.
+    asks: list[Any]
+    #: Rows of ``candidates`` and their parents, by candidate id.
+    candidates: dict[str, tuple[Any, tuple[str, ...]]]
+    #: Rows of ``evaluations`` by candidate id and settings.
+    verdicts: dict[tuple[str, str], Any]
 
 
 @dataclass(frozen=True)
@@ -153,10 +180,12 @@ class Journal:
     # -- transactions, events, artifacts ----------------------------------------------------------------------------
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """One writing transaction; waiting events and artifact rows go along with it."""
+    def write(self, *, events_too: bool = False) -> Iterator[Connection]:
+        """One writing transaction; waiting artifact rows go along with it, and events when they have waited enough."""
         with self._lock:
-            waiting_events, self._events = self._events, []
+            waiting_events: list[dict[str, Any]] = []
+            if self._events and (events_too or time.time() - self._events[0]["t"] > EVENTS_WAIT):
+                waiting_events, self._events = self._events, []
             waiting_artifacts, self._artifacts = self._artifacts, []
         try:
             with self.db.write() as conn:
@@ -189,7 +218,7 @@ class Journal:
         with self._lock:
             waiting = bool(self._events or self._artifacts)
         if waiting:
-            with self.write():
+            with self.write(events_too=True):
                 pass
 
     # -- proposals and candidates -----------------------------------------------------------------------------------
@@ -291,20 +320,26 @@ class Journal:
             row = conn.execute(_CANDIDATE, key).first()
             return None if row is None else (row, tuple(conn.execute(_PARENTS, key).scalars()))
 
-    def candidates(self, step: int | None = None) -> list[tuple[Any, tuple[str, ...]]]:
-        """Return candidates with their parents in the order they were found; of one step's proposals, or all."""
+    def candidates(self) -> list[tuple[Any, tuple[str, ...]]]:
+        """Return all candidates with their parents in the order they were found."""
         with self.db.read() as conn:
-            if step is None:
-                rows = conn.execute(_CANDIDATES, {"r": self.run_id}).all()
-                parents: dict[str, list[str]] = {}
-                for child, parent in conn.execute(_ALL_PARENTS, {"r": self.run_id}):
-                    parents.setdefault(child, []).append(parent)
-                return [(row, tuple(parents.get(row.id, ()))) for row in rows]
-            unique = {row.id: row for row in conn.execute(_OF_STEP, {"r": self.run_id, "s": step})}
-            return [
-                (row, tuple(conn.execute(_PARENTS, {"r": self.run_id, "c": row.id}).scalars()))
-                for row in unique.values()
-            ]
+            rows = conn.execute(_CANDIDATES, {"r": self.run_id}).all()
+            parents = _grouped(conn.execute(_ALL_PARENTS, {"r": self.run_id}))
+        return [(row, tuple(parents.get(row.id, ()))) for row in rows]
+
+    def step_record(self, step: int, evaluator: str) -> StepRecord:
+        """Return everything about one step: its asks, their candidates, the verdicts of one evaluator on these."""
+        key = {"r": self.run_id, "s": step}
+        with self.db.read() as conn:
+            asks = list(conn.execute(_ASKS, key))
+            rows = conn.execute(_OF_STEP, key).all()
+            parents = _grouped(conn.execute(_PARENTS_OF_STEP, key)) if rows else {}
+            verdicts = conn.execute(_EVALUATIONS_OF_STEP, key | {"e": evaluator}).all() if rows else []
+        return StepRecord(
+            asks,
+            {row.id: (row, tuple(parents.get(row.id, ()))) for row in rows},
+            {(row.candidate_id, row.settings_sha): row for row in verdicts},
+        )
 
     # -- evaluations ------------------------------------------------------------------------------------------------
 
@@ -325,21 +360,22 @@ class Journal:
         with self.db.read() as conn:
             return list(conn.execute(_EVALUATIONS, {"r": self.run_id}))
 
-    def evaluated(self, step: int, new: NewEvaluation) -> None:
-        """Write down a verdict; it replaces one of status ``machinery`` and nothing else."""
+    def evaluated(self, step: int, new: NewEvaluation, *, again: bool = False) -> None:
+        """Write down a verdict; with ``again`` it replaces one of status ``machinery``."""
         with self.write() as conn:
             if new.settings_sha not in self._known_settings:
                 row = {"sha": new.settings_sha, "json": new.settings_json}
                 self.db.insert_new(conn, evaluation_settings, [row], ("sha",))
-            conn.execute(
-                delete(evaluations).where(
-                    _E.run_id == self.run_id,
-                    _E.candidate_id == new.candidate_id,
-                    _E.evaluator == new.evaluator,
-                    _E.settings_sha == new.settings_sha,
-                    _E.status == "machinery",
+            if again:
+                conn.execute(
+                    delete(evaluations).where(
+                        _E.run_id == self.run_id,
+                        _E.candidate_id == new.candidate_id,
+                        _E.evaluator == new.evaluator,
+                        _E.settings_sha == new.settings_sha,
+                        _E.status == "machinery",
+                    )
                 )
-            )
             conn.execute(
                 _ADD_EVALUATION,
                 {
@@ -364,17 +400,14 @@ class Journal:
 
     def save_state(self, step: int, state_json: str, *, complete: bool) -> None:
         """Keep the state after a step (-1: before the first). An incomplete one holds until the step is finished."""
-        with self.write() as conn:
-            key = {"r": self.run_id, "s": step}
+        key = {"r": self.run_id, "s": step}
+        row = {
+            "run_id": self.run_id, "step": step, "state_json": state_json, "complete": complete, "created": time.time(),
+        }  # fmt: skip
+        with self.write(events_too=True) as conn:
             conn.execute(_DROP_STATE, key)
-            conn.execute(
-                _ADD_STATE,
-                {
-                    "run_id": self.run_id, "step": step, "state_json": state_json, "complete": complete,
-                    "created": time.time(),
-                },
-            )  # fmt: skip
-            if step >= KEEP_STATES:
+            conn.execute(_ADD_STATE, row)
+            if step % KEEP_STATES == 0:
                 conn.execute(_DROP_OLD_STATES, {"r": self.run_id, "oldest": step - KEEP_STATES + 1})
 
     def state(self, step: int) -> Any | None:
@@ -393,6 +426,8 @@ class Journal:
             conn.execute(update(method_states).where(_S.run_id == self.run_id, _S.step == step).values(complete=False))
 
 
-def loads(text: str | None) -> Any:
-    """Return the value of a JSON column."""
-    return json.loads(text) if text else {}
+def _grouped(rows: Iterable[Any]) -> dict[str, list[str]]:
+    parents: dict[str, list[str]] = {}
+    for row in rows:
+        parents.setdefault(row.child_id, []).append(row.parent_id)
+    return parents

@@ -167,7 +167,7 @@ class RunDB:
         if self._readonly:
             assert url.database is not None
             url = URL.create("sqlite", database=f"{Path(url.database).as_uri()}", query={"uri": "true", "mode": "ro"})
-        engine = create_engine(url, connect_args=query, pool_size=8, max_overflow=64, pool_timeout=60)
+        engine = create_engine(url, connect_args=query, pool_size=8, max_overflow=64, pool_reset_on_return=None)
         event.listen(engine, "connect", self._prepare)
         self._writer = engine.execution_options(orienteer_begin="BEGIN IMMEDIATE")
         event.listen(engine, "begin", _begin)
@@ -291,4 +291,9 @@ def _version(conn: Connection, what: str) -> int:
 
 
 def _begin(conn: Connection) -> None:
-    conn.exec_driver_sql(conn.get_execution_options().get("orienteer_begin", "BEGIN"))
+    # Straight to the driver: this happens several times in every step of a run.
+    raw: Any = conn.connection.driver_connection
+    try:
+        raw.execute(conn.get_execution_options().get("orienteer_begin", "BEGIN"))
+    except sqlite3.Error as exc:
+        raise sa.OperationalError("BEGIN", None, exc) from exc

@@ -10,8 +10,8 @@ from typing import Any
 
 from orienteer.agents.runtime.budget import Budget
 from orienteer.agents.runtime.events import EventLog
-from orienteer.agents.runtime.method import Candidate, Evaluation, Failure, MachineryError, Method, Outcome
-from orienteer.agents.runtime.run import Run, ask_of, evaluation_of
+from orienteer.agents.runtime.method import Candidate, Evaluation, MachineryError, Method, Outcome
+from orienteer.agents.runtime.run import Run, outcome_of
 from orienteer.errors import BudgetReached, Interrupted, OrienteerError
 from orienteer.memory.journal import Journal, NewEvaluation
 from orienteer.memory.plain import canonical, digest, dumps, plain
@@ -25,6 +25,8 @@ class _Entry:
     settings: dict[str, Any]
     settings_sha: str
     needed: bool = False
+    #: True where an earlier attempt failed by machinery.
+    again: bool = False
 
 
 class Judge:
@@ -88,24 +90,13 @@ class Judge:
 
     def outcomes(self, step: int) -> list[Outcome]:
         """Return the outcomes of a step in the order of the plan, as the database has them."""
-        entries = self._admitted(step)
-        known: dict[str, tuple[Candidate, Any]] = {}
-        for entry in entries.values():
-            verdict = self._journal.evaluation(entry.candidate.id, self._method.evaluator, entry.settings_sha)
-            known[entry.candidate.id] = (entry.candidate, verdict)
+        entries = {entry.candidate.id: entry for entry in self._admitted(step).values()}
+        record = self._journal.step_record(step, self._method.evaluator)
         result = []
-        for row in self._journal.asks(step):
-            ask = ask_of(row)
-            if row.status in ("failed", "machinery"):
-                result.append(Outcome(ask, None, None, Failure(row.failure_kind, row.failure_message)))
-                continue
-            candidate, verdict = known.get(row.candidate_id, (None, None))
-            if verdict is None:
-                result.append(Outcome(ask, candidate, None))
-            elif verdict.status == "machinery":
-                result.append(Outcome(ask, candidate, None, Failure("machinery", verdict.failure_message)))
-            else:
-                result.append(Outcome(ask, candidate, evaluation_of(verdict, self._journal)))
+        for row in record.asks:
+            entry = entries.get(row.candidate_id)
+            verdict = record.verdicts.get((row.candidate_id, entry.settings_sha)) if entry else None
+            result.append(outcome_of(row, entry.candidate if entry else None, verdict, self._journal))
         return result
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -121,26 +112,26 @@ class Judge:
                 return self._entries
             entries: dict[int, _Entry] = {}
             seen: set[str] = set()
-            found = {row.id: (row, parents) for row, parents in self._journal.candidates(step)}
+            record = self._journal.step_record(step, self._method.evaluator)
             left = self._budget.evaluations_left(self._performed)
-            for row in self._journal.asks(step):
+            for row in record.asks:
                 if row.status != "proposed" or row.candidate_id in seen:
                     continue
                 seen.add(row.candidate_id)
-                candidate = self._run.build_candidate(*found[row.candidate_id])
+                candidate = self._run.build_candidate(*record.candidates[row.candidate_id])
                 settings = plain(self._method.evaluation_key(self._run, candidate), "evaluation_key")
                 entry = entries[row.slot] = _Entry(candidate, settings, digest(settings))
-                verdict = self._journal.evaluation(candidate.id, self._method.evaluator, entry.settings_sha)
+                verdict = record.verdicts.get((candidate.id, entry.settings_sha))
                 if verdict is not None and verdict.status != "machinery":
                     continue
-                if self._reuse and self._take_elsewhere(step, row.slot, entry):
+                if self._reuse and verdict is None and self._take_elsewhere(step, row.slot, entry):
                     continue
                 if left is not None:
                     if left == 0:
                         self.reached = self._budget.evaluations_reached()
                         continue
                     left -= 1
-                entry.needed = True
+                entry.needed, entry.again = True, verdict is not None
             self._entries = entries
             return entries
 
@@ -235,7 +226,7 @@ class Judge:
                     "seconds": round(ended - started, 4),
                 },
             )  # fmt: skip
-        self._journal.evaluated(step, new)
+        self._journal.evaluated(step, new, again=entry.again)
         with self._counting:
             self._tried += 1
             self._spoiled += verdict is None

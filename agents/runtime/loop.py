@@ -23,7 +23,7 @@ from orienteer.agents.runtime.events import EventLog
 from orienteer.agents.runtime.judging import Judge
 from orienteer.agents.runtime.method import Ask, Method, ProposalFailed
 from orienteer.agents.runtime.models import ModelFailure
-from orienteer.agents.runtime.run import PLACE, Run, ask_of
+from orienteer.agents.runtime.run import PLACE, Run, ask_from, ask_of
 from orienteer.errors import BudgetReached, Interrupted, OrienteerError
 from orienteer.memory.journal import Journal, NewCandidate
 from orienteer.memory.plain import dumps, plain
@@ -135,8 +135,9 @@ class Loop:
             if not asks:
                 return self._end("done", "the method wants nothing more")
             self.events.emit(step, "step.plan", {"asks": len(asks), "tasks": sorted({task for task, _ in asks})})
-            self.journal.write_asks(step, asks)
-            self._open_step(step)
+            self.journal.write_asks(step, [(task, dumps(ask)) for task, ask in asks])
+            self._asks = {slot: ask_from(ask, step, slot) for slot, (_, ask) in enumerate(asks)}
+            self._status = dict.fromkeys(self._asks, "asked")
         fresh = all(status == "asked" for status in self._status.values())
         if fresh and self.budget.evaluations_left(self.judge.performed()) == 0:
             return self._end("budget", str(self.budget.evaluations_reached()))
@@ -318,17 +319,15 @@ def describe(exc: BaseException) -> str:
     return f"{type(exc).__name__}: {text[:500]}" if text else type(exc).__name__
 
 
-def _checked_asks(asks: Sequence[Ask]) -> list[tuple[str, str]]:
+def _checked_asks(asks: Sequence[Ask]) -> list[tuple[str, dict[str, Any]]]:
     return [
         (
             ask.task,
-            dumps(
-                {
-                    "task": ask.task,
-                    "directive": plain(ask.directive, "directive"),
-                    "parents": [str(parent) for parent in ask.parents],
-                }
-            ),
+            {
+                "task": ask.task,
+                "directive": plain(ask.directive, "directive"),
+                "parents": [str(parent) for parent in ask.parents],
+            },
         )
         for ask in asks
     ]

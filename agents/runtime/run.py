@@ -142,10 +142,20 @@ class Run:
 
         An ask that is not settled yet has neither evaluation nor failure.
         """
-        rows = self._journal.all_proposals() if step is None else self._journal.asks(step)
-        by_id = {row.id: self.build_candidate(row, parents) for row, parents in self._journal.candidates(step)}
-        verdicts = self._verdicts()
-        return [self._outcome(row, by_id, verdicts) for row in rows if task is None or row.task == task]
+        if step is None:
+            rows = self._journal.all_proposals()
+            found = {row.id: (row, parents) for row, parents in self._journal.candidates()}
+            verdicts = {v.candidate_id: v for v in self._journal.evaluations() if v.evaluator == self._method.evaluator}
+        else:
+            record = self._journal.step_record(step, self._method.evaluator)
+            rows, found = record.asks, record.candidates
+            verdicts = {candidate_id: row for (candidate_id, _), row in record.verdicts.items()}
+        by_id = {name: self.build_candidate(*item) for name, item in found.items()}
+        return [
+            outcome_of(row, by_id.get(row.candidate_id), verdicts.get(row.candidate_id), self._journal)
+            for row in rows
+            if task is None or row.task == task
+        ]
 
     def best(self, task: str | None = None) -> Best | None:
         """Return the best candidate of a task (or of all), honouring ``minimise``; of equals the one found first."""
@@ -180,22 +190,17 @@ class Run:
             notes=json.loads(row.notes_json),
         )
 
-    def _verdicts(self) -> dict[str, Any]:
-        """Return the newest verdict of this method's evaluator by candidate."""
-        rows = self._journal.evaluations()
-        return {row.candidate_id: row for row in rows if row.evaluator == self._method.evaluator}
 
-    def _outcome(self, row: Any, by_id: Mapping[str, Candidate], verdicts: Mapping[str, Any]) -> Outcome:
-        ask = ask_of(row)
-        if row.status in ("failed", "machinery"):
-            return Outcome(ask, None, None, Failure(row.failure_kind, row.failure_message))
-        candidate = by_id.get(row.candidate_id) if row.candidate_id else None
-        verdict = verdicts.get(row.candidate_id) if candidate is not None else None
-        if verdict is None:
-            return Outcome(ask, candidate, None)
-        if verdict.status == "machinery":
-            return Outcome(ask, candidate, None, Failure("machinery", verdict.failure_message))
-        return Outcome(ask, candidate, evaluation_of(verdict, self._journal))
+def outcome_of(row: Any, candidate: Candidate | None, verdict: Any | None, journal: Journal) -> Outcome:
+    """Return what became of an ask: its row of ``proposals``, the candidate and the row of ``evaluations``, if any."""
+    ask = ask_of(row)
+    if row.status in ("failed", "machinery"):
+        return Outcome(ask, None, None, Failure(row.failure_kind, row.failure_message))
+    if candidate is None or verdict is None:
+        return Outcome(ask, candidate, None)
+    if verdict.status == "machinery":
+        return Outcome(ask, candidate, None, Failure("machinery", verdict.failure_message))
+    return Outcome(ask, candidate, evaluation_of(verdict, journal))
 
 
 def derive(seed: int, *labels: str | int) -> random.Random:
@@ -206,14 +211,12 @@ def derive(seed: int, *labels: str | int) -> random.Random:
 
 def ask_of(row: Any) -> Ask:
     """Return the ask of a row of ``proposals``."""
-    kept = json.loads(row.ask_json)
-    return Ask(
-        task=kept["task"],
-        directive=kept["directive"],
-        parents=tuple(kept["parents"]),
-        step=row.step,
-        slot=row.slot,
-    )
+    return ask_from(json.loads(row.ask_json), row.step, row.slot)
+
+
+def ask_from(kept: Mapping[str, Any], step: int, slot: int) -> Ask:
+    """Return the ask that was kept as plain data."""
+    return Ask(kept["task"], kept["directive"], tuple(kept["parents"]), step, slot)
 
 
 def evaluation_of(row: Any, journal: Journal) -> Evaluation:
