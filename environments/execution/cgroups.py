@@ -1,6 +1,6 @@
 """Memory and process limits by control groups, where this process may make them: probed, never assumed.
 
-Runs on the host side. A job's group is made per job; its ``cgroup.procs`` is opened here and the open files are handed
+Runs on the host side. A job's group is made per job; its entry file is opened here and the open files are handed
 to the job, which enters by writing ``0`` (the kernel judges that write by who opened the file). So the supervisor in
 the sandbox needs no view of the control group file system, and the job is in the group before its first instruction.
 
@@ -150,8 +150,11 @@ def make(limits: Limits) -> JobGroup | None:
             group.pids = able.pids / name
             group.pids.mkdir(exist_ok=able.version == 2)
             (group.pids / "pids.max").write_text(str(limits.pids))
+        # A single-threaded process may enter by `tasks` as well: the kernel then needs no global lock, whose write side
+        # waits for a grace period (some 10 ms). Version 2 has no such file for groups of processes.
+        entry = "tasks" if able.version == 1 else "cgroup.procs"
         for folder in group.folders:
-            group.fds.append(os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
+            group.fds.append(os.open(folder / entry, os.O_WRONLY | os.O_CLOEXEC))
     except OSError:
         group.close()
         return None

@@ -1,10 +1,10 @@
 """The inside of a job: builds its isolation, then becomes the program or calls the function. Standard library only.
 
-Chain of a job with its own namespaces: the worker forks S, which enters the control groups, makes new user, pid,
-mount, ipc, net and uts namespaces and forks I, process 1 of the new pid namespace. S ends. I mounts the private file
-systems, gives up all capabilities and forks C, in which candidate code runs. When C ends, I reports its status on a
-pipe that only I holds and ends; the kernel then kills every process that is left in the namespace. C cannot signal,
-trace or read I (process 1, not dumpable) and cannot see the worker at all.
+Chain of a job with its own namespaces: the worker forks I into new user, pid, mount, ipc, net and uts namespaces, of
+which it is process 1. I enters the control groups, mounts the private file systems, forks C, in which candidate code
+runs, and gives up all capabilities. When C ends, I reports its status on a pipe that only I holds and ends; the kernel
+then kills every process that is left in the namespace. C cannot signal, trace or read I (process 1, not dumpable) and
+cannot see the worker at all.
 
 Without namespaces of its own the job is C alone, a session leader, forked by the worker.
 """
@@ -64,8 +64,31 @@ class Plan:
     shown: Sequence[str] = ()
 
 
-def run_forked(plan: Plan) -> None:
-    """Go on as S (see the module's text). Never returns."""
+#: The namespaces of a job of a warm worker.
+OWN = (
+    linux.CLONE_NEWUSER
+    | linux.CLONE_NEWPID
+    | linux.CLONE_NEWNS
+    | linux.CLONE_NEWIPC
+    | linux.CLONE_NEWNET
+    | linux.CLONE_NEWUTS
+)
+
+
+def start(plan: Plan) -> int:
+    """Fork the job and return the pid of its first process, whose end is the end of the job.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    pid = linux.fork_into(OWN) if plan.nested else os.fork()
+    if pid == 0:
+        _run_forked(plan)
+    return pid
+
+
+def _run_forked(plan: Plan) -> None:
+    """Go on as the job's first process. Never returns."""
     try:
         linux.prctl(linux.PR_SET_DUMPABLE, 1)  # else /proc/self/uid_map belongs to root
         for fd in plan.groups:
@@ -90,19 +113,7 @@ def report(fd: int, facts: dict[str, Any]) -> None:
 
 
 def _nest(plan: Plan) -> None:
-    linux.unshare(
-        linux.CLONE_NEWUSER
-        | linux.CLONE_NEWPID
-        | linux.CLONE_NEWNS
-        | linux.CLONE_NEWIPC
-        | linux.CLONE_NEWNET
-        | linux.CLONE_NEWUTS
-    )
     linux.become_mapped(NOBODY, NOBODY)
-    first = os.fork()
-    if first:
-        report(plan.status, {"init": first})
-        os._exit(0)
     private_mounts(int(plan.limits["disk_mb"]), plan.work, plan.shown)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     candidate = os.fork()

@@ -79,7 +79,6 @@ class Run:
         self.cause: ExitCause | None = None
         self.error = ""
         self.facts: dict[str, Any] = {}
-        self.init = 0
         self.own_end: tuple[int, resource.struct_rusage] | None = None
         self.complete_at: float | None = None
         self.header = header
@@ -112,9 +111,7 @@ class Run:
         sys.stdout.flush()
         sys.stderr.flush()
         self.began = time.monotonic()
-        self.pid = os.fork()
-        if self.pid == 0:
-            job.run_forked(plan)
+        self.pid = job.start(plan)
         for fd in (stdin, plan.stdout, plan.stderr, plan.status, plan.result, *fds):
             os.close(fd)
         self._watch()
@@ -154,10 +151,8 @@ class Run:
             for sink in self.sinks:
                 selector.register(sink.fd, selectors.EVENT_READ, sink)
             selector.register(self.host.channel.read_fd, selectors.EVENT_READ, "caller")
-            watched = 0
+            self._watch_end(selector, self.pid)
             while not self._ended():
-                if watched != (watched := self.init if self.nested else self.pid):
-                    self._watch_end(selector, watched)
                 now = time.monotonic()
                 if self.complete_at is not None and now > self.complete_at + GRACE_S:
                     break
@@ -197,7 +192,7 @@ class Run:
         return size is not None and len(self.result.data) >= size
 
     def _ended(self) -> bool:
-        """Learn what the status pipe and the kernel say; True when the job is over."""
+        """Reap what ended; True when the job is over."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -205,13 +200,8 @@ class Run:
                 break
             if pid == 0:
                 break
-            if self.nested and not self.init:
-                self._read_status()
-            # When nested, the job is its init; the process forked first only fails or makes way for it.
-            if pid == (self.init if self.nested else self.pid) or (pid == self.pid and status != 0):
+            if pid == self.pid:
                 self.own_end = (status, usage)
-        if self.nested and not self.init:
-            self._read_status()
         return self.own_end is not None
 
     def _read_status(self) -> None:
@@ -219,21 +209,14 @@ class Run:
         for line in bytes(self.status.data).splitlines():
             with contextlib.suppress(ValueError):
                 self.facts.update(json.loads(line))
-        self.init = int(self.facts.get("init", 0))
 
     # -- after it ------------------------------------------------------------------------------------------------
 
     def _clean_up(self) -> None:
         """Kill everything of the job, then take what its pipes still hold; nobody is left who could write."""
-        if self.nested:
-            self._read_status()
-            for pid in (self.pid, self.init):
-                if pid:
-                    with contextlib.suppress(OSError):
-                        os.kill(pid, signal.SIGKILL)
         usage = kill_descendants()
         if self.own_end is None:
-            self.own_end = usage.get(self.init if self.nested else self.pid)
+            self.own_end = usage.get(self.pid)
         for sink in self.sinks:
             if not sink.over:
                 sink.read()
