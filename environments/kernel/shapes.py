@@ -1,0 +1,163 @@
+"""Scaling a task down: hidden small shapes from the integer constants of its file.
+
+A task in KernelBench's form fixes its shapes by integers at module level and inside ``get_inputs`` and
+``get_init_inputs``. Those integers are its *dimensions*. Rewriting them consistently gives the same operator at other
+shapes; whether an assignment is valid (divisibility, matching sizes) is decided by running the reference on it.
+Only the syntax tree is touched here, nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+#: Integers up to this are hyperparameters (window, stride, groups, heads ...), not sizes to scale.
+SMALL = 16
+#: Primes for tracing: distinct, so that every size of the traced graph names its origin.
+TRACE_PRIMES = (29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73)
+_SHAPE_FUNCTIONS = ("get_inputs", "get_init_inputs")
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """An integer of the task file that decides a shape."""
+
+    #: The constant's name, or ``literal:4096`` for a number written inside the two functions.
+    name: str
+    value: int
+
+
+def dimensions(source: str) -> tuple[Dimension, ...]:
+    """Return the scalable dimensions of a task file in the order of their appearance."""
+    found: dict[str, int] = {}
+    tree = ast.parse(source)
+    for name, value, _ in _constants(tree):
+        if value > SMALL:
+            found.setdefault(name, value)
+    for node in _shape_literals(tree):
+        if node.value > SMALL:
+            found.setdefault(f"literal:{node.value}", node.value)
+    return tuple(Dimension(name, value) for name, value in found.items())
+
+
+def rewrite(source: str, assignment: Mapping[str, int]) -> str:
+    """Return the task file with the dimensions of ``assignment`` replaced.
+
+    Positions of everything else are kept, so that tracebacks still name the right line.
+    """
+    tree = ast.parse(source)
+    edits: list[tuple[int, int, int, str]] = []
+    for name, _, node in _constants(tree):
+        if name in assignment:
+            edits.append((node.lineno, node.col_offset, node.end_col_offset or 0, str(assignment[name])))
+    for node in _shape_literals(tree):
+        key = f"literal:{node.value}"
+        if key in assignment:
+            edits.append((node.lineno, node.col_offset, node.end_col_offset or 0, str(assignment[key])))
+    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    for line, start, end, text in sorted(edits, reverse=True):
+        raw = lines[line - 1]
+        lines[line - 1] = raw[:start] + text.encode() + raw[end:]
+    return b"".join(lines).decode()
+
+
+def _constants(tree: ast.Module) -> list[tuple[str, int, ast.Constant]]:
+    """Module-level ``NAME = integer`` (also annotated, and tuples of integers as ``NAME[0]`` ...)."""
+    out: list[tuple[str, int, ast.Constant]] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            target, value = node.target, node.value
+        else:
+            continue
+        if not isinstance(target, ast.Name):
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+                for name, item in zip(target.elts, value.elts, strict=True):
+                    if isinstance(name, ast.Name) and _is_int(item):
+                        out.append((name.id, item.value, item))  # type: ignore[attr-defined]
+            continue
+        if _is_int(value):
+            out.append((target.id, value.value, value))  # type: ignore[attr-defined,arg-type]
+        elif isinstance(value, (ast.Tuple, ast.List)):
+            for position, item in enumerate(value.elts):
+                if _is_int(item):
+                    out.append((f"{target.id}[{position}]", item.value, item))  # type: ignore[attr-defined]
+    return out
+
+
+def _shape_literals(tree: ast.Module) -> list[ast.Constant]:
+    out: list[ast.Constant] = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name in _SHAPE_FUNCTIONS:
+            out.extend(item for item in ast.walk(node) if _is_int(item))  # type: ignore[misc]
+    return out
+
+
+def _is_int(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def assignments(dims: Sequence[Dimension], rng: random.Random) -> list[tuple[str, dict[str, int]]]:
+    """Propose hidden assignments of small sizes, most telling first, each with the reason for it.
+
+    They include size 1, primes, sizes that are no multiple of any block, one long dimension (so that kernels with a
+    loop over blocks take more than one turn), and shapes in the task's own proportions, which satisfy divisibility.
+    Not every one is valid for every task: the reference decides.
+    """
+    if not dims:
+        return [("as given", {})]
+    out: list[tuple[str, dict[str, int]]] = []
+    primes = [3, 5, 7, 11, 13, 17, 19, 23]
+
+    def each(draw: object) -> dict[str, int]:
+        return {dim.name: draw(dim) for dim in dims}  # type: ignore[operator]
+
+    def tied(values: Mapping[int, int]) -> dict[str, int]:
+        return {dim.name: values[dim.value] for dim in dims}
+
+    distinct = sorted({dim.value for dim in dims})
+    shuffled = rng.sample(primes, k=len(primes))
+    out.append(("primes", {dim.name: shuffled[i % len(shuffled)] for i, dim in enumerate(dims)}))
+    for position in range(len(dims) - 1, -1, -1):
+        # One long dimension after another; the product stays near 5,000 elements.
+        long = rng.choice([1031, 1289, 1543, 2053]) if len(dims) <= 2 else rng.choice([263, 521])
+        out.append(
+            (
+                f"long {dims[position].name}",
+                {dim.name: long if i == position else rng.choice([2, 3]) for i, dim in enumerate(dims)},
+            )
+        )
+    out.append(("first is one", {dim.name: 1 if i == 0 else rng.choice([9, 15, 33]) for i, dim in enumerate(dims)}))
+    out.append(("last is one", {d.name: 1 if i == len(dims) - 1 else rng.choice([9, 17]) for i, d in enumerate(dims)}))
+    out.append(("off the block", each(lambda dim: rng.choice([33, 47, 65, 67]) if len(dims) <= 3 else rng.choice([9, 17]))))
+    out.append(("tied primes", tied({value: shuffled[i % len(shuffled)] for i, value in enumerate(distinct)})))
+    out.append(("tied off the block", tied({value: rng.choice([18, 34, 66]) for value in distinct})))
+    for divisor_target in (64, 32, 16, 128):
+        # In proportion: powers of two keep the divisibility that the task relies on.
+        factor = max(1, distinct[-1] // divisor_target)
+        out.append((f"in proportion, largest {divisor_target}", tied({v: max(1, v // factor) for v in distinct})))
+        floor = tied({v: max(SMALL, v // factor) if v % SMALL == 0 else max(1, v // factor) for v in distinct})
+        out.append((f"in proportion, at least {SMALL}", floor))
+    out.append(("powers of two", each(lambda dim: rng.choice([16, 32]))))
+    unique: list[tuple[str, dict[str, int]]] = []
+    for reason, assignment in out:
+        if all(assignment != other for _, other in unique):
+            unique.append((reason, assignment))
+    return unique
+
+
+def trace_assignments(dims: Sequence[Dimension]) -> list[dict[str, int]]:
+    """Propose assignments for tracing: distinct primes first, then forms that satisfy divisibility or equality."""
+    if not dims:
+        return [{}]
+    values = sorted({dim.value for dim in dims})
+    by_name = {dim.name: TRACE_PRIMES[i % len(TRACE_PRIMES)] for i, dim in enumerate(dims)}
+    by_value = {dim.name: TRACE_PRIMES[values.index(dim.value) % len(TRACE_PRIMES)] for dim in dims}
+    out = [by_name, by_value]
+    for factor in (2, 4, 8, 16, 32, 64):
+        out.append({dim.name: factor * by_name[dim.name] for dim in dims})
+        out.append({dim.name: factor * by_value[dim.name] for dim in dims})
+    return out

@@ -1,0 +1,167 @@
+"""The traced operator graph: what the offline kernel proposer reads.
+
+The kernel world traces a task's ``Model`` to core ATen operators with symbolic sizes (in a sandboxed child) and sends
+the result as plain JSON; this module is its typed form. Sizes are Python expressions over size names (``s0`` ...), each
+of which is a dimension of an input or parameter, so that one generated kernel serves every shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+#: A size: an expression over size names and integer constants, e.g. ``"s0"``, ``"8"``, ``"(s1 // 2)"``.
+Size = str
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A reference to another node's value inside an operator's arguments."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class SizeArg:
+    """A size used as an operator's argument (``view`` sizes, ``mean``'s divisor)."""
+
+    expr: Size
+
+
+@dataclass(frozen=True)
+class Node:
+    """One value: an input, a parameter or the result of an operator."""
+
+    name: str
+    #: ``input``, ``state`` (parameter or buffer) or an ATen name such as ``aten.add.Tensor``.
+    op: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    shape: tuple[Size, ...] = ()
+    #: ``float32``, ``int64`` ...
+    dtype: str = "float32"
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for values that exist before the first kernel runs."""
+        return self.op in ("input", "state")
+
+    def refs(self) -> Iterator[str]:
+        """Yield the names of the values that this operator reads."""
+        yield from _refs(self.args)
+        yield from _refs(tuple(self.kwargs.values()))
+
+
+def _refs(value: Any) -> Iterator[str]:
+    if isinstance(value, Ref):
+        yield value.name
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _refs(item)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A traced operator."""
+
+    nodes: Mapping[str, Node]
+    #: Names of the output values, in order.
+    outputs: tuple[str, ...]
+    #: Positional inputs of ``forward`` by node name, in order; None where an argument is unused or not a tensor.
+    inputs: tuple[str | None, ...]
+    #: State names by node name: ``{"arg0_1": "linear.weight"}``.
+    state: Mapping[str, str]
+    #: Size name -> (node name, dimension) that defines it.
+    sizes: Mapping[str, tuple[str, int]]
+    #: Size name -> its value at the task's true shapes.
+    hints: Mapping[str, int]
+    #: True when ``forward`` returns one tensor rather than a tuple of them.
+    single_output: bool = True
+    #: Names that ``forward`` gives its arguments, by node name.
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def value(self, size: Size) -> int:
+        """Return a size at the task's true shapes."""
+        return evaluate_size(size, self.hints)
+
+    def numel(self, shape: Sequence[Size]) -> int:
+        """Return the number of elements of a shape at the task's true shapes."""
+        total = 1
+        for size in shape:
+            total *= self.value(size)
+        return total
+
+
+def evaluate_size(size: Size, values: Mapping[str, int]) -> int:
+    """Evaluate a size expression; only names, integers and arithmetic are possible in it."""
+    import ast
+
+    tree = ast.parse(size, mode="eval")
+
+    def walk(node: ast.AST) -> int:
+        if isinstance(node, ast.Expression):
+            return walk(node.body)
+        if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+            return int(node.value)
+        if isinstance(node, ast.Name):
+            return values[node.id]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -walk(node.operand)
+        if isinstance(node, ast.BinOp):
+            left, right = walk(node.left), walk(node.right)
+            if isinstance(node.op, ast.Add):
+                return left + right
+            if isinstance(node.op, ast.Sub):
+                return left - right
+            if isinstance(node.op, ast.Mult):
+                return left * right
+            if isinstance(node.op, ast.FloorDiv):
+                return left // right
+            if isinstance(node.op, ast.Mod):
+                return left % right
+            if isinstance(node.op, ast.Pow):
+                return left**right
+        raise ValueError(f"not a size expression: {size!r}")
+
+    return walk(tree)
+
+
+def graph_from_json(data: Mapping[str, Any]) -> Graph:
+    """Build a graph from the plain form that the tracing child sends."""
+    nodes = {}
+    for item in data["nodes"]:
+        nodes[item["name"]] = Node(
+            name=item["name"],
+            op=item["op"],
+            args=tuple(_decode(arg) for arg in item["args"]),
+            kwargs={key: _decode(value) for key, value in item["kwargs"].items()},
+            shape=tuple(item["shape"]),
+            dtype=item["dtype"],
+        )
+    return Graph(
+        nodes=nodes,
+        outputs=tuple(data["outputs"]),
+        inputs=tuple(data["inputs"]),
+        state=dict(data["state"]),
+        sizes={key: (value[0], int(value[1])) for key, value in data["sizes"].items()},
+        hints={key: int(value) for key, value in data["hints"].items()},
+        single_output=bool(data["single_output"]),
+        labels=dict(data.get("labels", {})),
+    )
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if "ref" in value:
+            return Ref(value["ref"])
+        if "size" in value:
+            return SizeArg(value["size"])
+        if "float" in value:
+            return float(value["float"])
+        if "dtype" in value:
+            return value["dtype"]
+        raise ValueError(f"unknown argument in a traced graph: {value!r}")
+    if isinstance(value, list):
+        return tuple(_decode(item) for item in value)
+    return value

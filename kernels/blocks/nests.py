@@ -1,0 +1,354 @@
+"""The loop nests: how a kernel walks over its output.
+
+``ElementNest`` is a flat walk, ``TileNest`` a tiled one for transposing copies, ``RowNest`` reduces or scans along some
+dimensions (softmax, norms, losses, cumulative sums), ``MatmulNest`` multiplies with everything around the product fused
+into it. In all of them a launch has at most ``Schedule.programs`` instances, each of which takes several pieces of work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orienteer.kernels.blocks import ops
+from orienteer.kernels.blocks.emit import Kernel, NeedsBuffer, Unsupported, Value, indent
+from orienteer.kernels.blocks.graph import Node, Ref, Size
+from orienteer.kernels.blocks.index import ZERO, Index, product, split, wrap
+
+
+def _pieces(kernel: Kernel, count: str, body: Sequence[str], name: str) -> list[str]:
+    """Wrap the work on one piece into the loop over the pieces of this program instance."""
+    return [
+        f"for {name} in range(tl.program_id(0), {count}, tl.num_programs(0)):",
+        *indent(body),
+    ]
+
+
+class ElementNest:
+    """Independent elements in flat order: arithmetic, gathers, pooling, contiguous copies."""
+
+    block = "element"
+
+    def __init__(self, kernel: Kernel, node: Node) -> None:
+        self.kernel, self.node = kernel, node
+
+    def build(self) -> Kernel:
+        """Write the kernel."""
+        kernel, node = self.kernel, self.node
+        kernel.block = self.block
+        shape = kernel.shape(node)
+        last = node.shape[-1] if node.shape else "1"
+        if self._flat_only():
+            return self._flat(shape)
+        return self._lines(shape, last)
+
+    def _flat_only(self) -> bool:
+        """True when every read is at the element's own position, so that no division is needed."""
+        return all(
+            self.kernel.graph.nodes[name].shape == self.node.shape or not _sized(self.kernel.graph.nodes[name].shape)
+            for name in _stored_reads(self.kernel, self.node)
+        ) and _only_arithmetic(self.kernel, self.node)
+
+    def _flat(self, shape: list[Size]) -> Kernel:
+        kernel, node = self.kernel, self.node
+        total = kernel.size(product(node.shape))
+        kernel.constants["BLOCK"] = str(kernel.schedule.flat_block)
+        kernel.masks = {"i": f"i < {total}"}
+        flat = Index("i", frozenset({"i"}))
+        # One dimension stands for all: positions are equal everywhere, so the flat offset serves every operand.
+        index = [*([ZERO] * (len(shape) - 1)), flat] if shape else []
+        kernel.flat_shape = node.shape
+        value = kernel.value(node.name, index)
+        kernel.store(node.name, index, value)
+        body = ["i = block * BLOCK + tl.arange(0, BLOCK)", *kernel.top_lines()]
+        kernel.lines = _pieces(kernel, f"tl.cdiv({total}, BLOCK)", body, "block")
+        kernel.work = f"triton.cdiv({product(node.shape)}, {kernel.schedule.flat_block})"
+        return kernel
+
+    def _lines(self, shape: list[Size], last: Size) -> Kernel:
+        """Walk line by line along the last dimension: its positions are a vector, all others are scalars."""
+        kernel, node = self.kernel, self.node
+        width = kernel.size(last)
+        hint = kernel.graph.value(last)
+        block = min(kernel.schedule.flat_block, max(16, 1 << (hint - 1).bit_length()))
+        kernel.constants["BLOCK"] = str(block)
+        kernel.masks = {"i": f"i < {width}"}
+        lead = kernel.size(product(node.shape[:-1]))
+        line = Index("line")
+        index = [*split(line, shape[:-1]), Index("i", frozenset({"i"})) if last != "1" else ZERO]
+        setup = []
+        for position, item in enumerate(index[:-1]):
+            if item.text not in ("0", "line"):
+                setup.append(f"o{position} = {item.text}")
+                index[position] = Index(f"o{position}")
+        value = kernel.value(node.name, index)
+        kernel.store(node.name, index, value)
+        blocks = f"tl.cdiv({width}, BLOCK)"
+        body = [
+            f"line = piece // {blocks}",
+            f"i = (piece % {blocks}) * BLOCK + tl.arange(0, BLOCK)",
+            *setup,
+            *kernel.top_lines(),
+        ]
+        kernel.lines = _pieces(kernel, f"{lead} * {blocks}", body, "piece")
+        kernel.work = f"{wrap(product(node.shape[:-1]))} * triton.cdiv({last}, {block})"
+        return kernel
+
+
+def _sized(shape: Sequence[Size]) -> bool:
+    return any(size != "1" for size in shape)
+
+
+def _stored_reads(kernel: Kernel, node: Node) -> set[str]:
+    """Names of the stored values that a node reads, through everything that is recomputed."""
+    out: set[str] = set()
+    queue, seen = [node.name], set()
+    while queue:
+        name = queue.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in kernel.buffers:
+            out.add(name)
+            continue
+        queue.extend(kernel.graph.nodes[name].refs())
+    return out
+
+
+#: Operators that keep an element at its place.
+_IN_PLACE = frozenset(
+    {
+        *ops.UNARY,
+        *ops.BINARY,
+        *ops.COMPOSED,
+        "aten.pow",
+        "aten.where",
+        "aten.clamp",
+        "aten.clamp_min",
+        "aten._to_copy",
+        "prims.convert_element_type",
+        "aten.clone",
+        "aten.alias",
+        "aten.detach",
+        "aten.full",
+        "aten.scalar_tensor",
+        "aten.full_like",
+        "aten.zeros_like",
+        "aten.ones_like",
+        "aten.zeros",
+        "aten.ones",
+        "aten.contiguous",
+    }
+)
+
+
+def _only_arithmetic(kernel: Kernel, node: Node) -> bool:
+    queue, seen = [node.name], set()
+    while queue:
+        name = queue.pop()
+        if name in seen or name in kernel.buffers:
+            continue
+        seen.add(name)
+        current = kernel.graph.nodes[name]
+        if current.op not in _IN_PLACE or (_sized(current.shape) and current.shape != node.shape):
+            return False
+        queue.extend(current.refs())
+    return True
+
+
+class TileNest:
+    """A copy whose source runs along another dimension than its target: both are read and written in tiles."""
+
+    block = "tile"
+
+    def __init__(self, kernel: Kernel, node: Node) -> None:
+        self.kernel, self.node = kernel, node
+
+    @staticmethod
+    def _other_axis(kernel: Kernel, node: Node) -> int | None:
+        """Return the output dimension along which a permuted source is contiguous, if it is not the last one."""
+        current = node
+        axis_of_source: int | None = None
+        seen = 0
+        while seen < 32:
+            seen += 1
+            if current.op in ("aten.permute", "aten.t", "aten.transpose") and isinstance(current.args[0], Ref):
+                rank = len(current.shape)
+                if current.op == "aten.permute":
+                    order = [int(d) % rank for d in current.args[1]]
+                else:
+                    order = list(range(rank))
+                    a, b = (int(current.args[1]) % rank, int(current.args[2]) % rank) if len(current.args) > 2 else (0, rank - 1)
+                    order[a], order[b] = order[b], order[a]
+                if current.args[0].name not in kernel.buffers:
+                    return None
+                axis_of_source = order.index(rank - 1)
+                break
+            refs = [r for r in current.refs() if kernel.graph.nodes[r].shape == current.shape]
+            if current.name in kernel.buffers or current.op not in _IN_PLACE or not refs:
+                return None
+            current = kernel.graph.nodes[next((r for r in refs if r not in kernel.buffers), refs[0])]
+        if axis_of_source is None or axis_of_source == len(node.shape) - 1:
+            return None
+        return axis_of_source
+
+    @classmethod
+    def fits(cls, kernel: Kernel, node: Node) -> bool:
+        """Say whether this nest suits a value."""
+        return len(node.shape) >= 2 and cls._other_axis(kernel, node) is not None
+
+    def build(self) -> Kernel:
+        """Write the kernel."""
+        kernel, node = self.kernel, self.node
+        kernel.block = self.block
+        axis = self._other_axis(kernel, node)
+        assert axis is not None
+        shape = kernel.shape(node)
+        rows, cols = shape[axis], shape[-1]
+        outer = [i for i in range(len(shape) - 1) if i != axis]
+        edge = str(kernel.schedule.tile_copy)
+        kernel.constants["TILE"] = edge
+        kernel.masks = {"m": f"m < {rows}", "n": f"n < {cols}"}
+        index: list[Index] = [ZERO] * len(shape)
+        setup = []
+        for position, item in zip(outer, split(Index("outer"), [shape[i] for i in outer]), strict=True):
+            index[position] = item
+            if item.text not in ("0", "outer"):
+                setup.append(f"o{position} = {item.text}")
+                index[position] = Index(f"o{position}")
+        index[axis] = Index("m", frozenset({"m"}))
+        index[-1] = Index("n", frozenset({"n"}))
+        value = kernel.value(node.name, index)
+        kernel.store(node.name, index, value)
+        across = f"tl.cdiv({cols}, TILE)"
+        down = f"tl.cdiv({rows}, TILE)"
+        lead = product([shape[i] for i in outer])
+        body = [
+            f"m = ((tile // {across}) % {down}) * TILE + tl.arange(0, TILE)[:, None]",
+            f"n = (tile % {across}) * TILE + tl.arange(0, TILE)[None, :]",
+            *([f"outer = tile // ({across} * {down})"] if outer and lead != "1" else []),
+            *setup,
+            *kernel.top_lines(),
+        ]
+        count = f"{across} * {down}" if lead == "1" else f"{wrap(lead)} * {across} * {down}"
+        kernel.lines = _pieces(kernel, count, body, "tile")
+        parts = [f"triton.cdiv({node.shape[axis]}, {edge})", f"triton.cdiv({node.shape[-1]}, {edge})"]
+        lead_host = product([node.shape[i] for i in outer])
+        kernel.work = " * ".join([*([wrap(lead_host)] if lead_host != "1" else []), *parts])
+        return kernel
+
+
+class MatmulNest:
+    """A matrix product, plain or batched, with the producers of its operands and the users of its result fused in."""
+
+    block = "matmul"
+
+    def __init__(self, kernel: Kernel, node: Node, anchor: Node) -> None:
+        self.kernel, self.node, self.product = kernel, node, anchor
+
+    def build(self) -> Kernel:
+        """Write the kernel."""
+        kernel, node, mm = self.kernel, self.node, self.product
+        kernel.block = self.block
+        if node.shape != mm.shape:
+            raise NeedsBuffer(mm.name)
+        left, right = (kernel.graph.nodes[arg.name] for arg in mm.args[:2])
+        batched = mm.op == "aten.bmm"
+        rows, cols = (kernel.size(size) for size in mm.shape[-2:])
+        inner = kernel.size(left.shape[-1])
+        schedule = kernel.schedule
+        tile = {
+            "TILE_M": _fit(schedule.tile_m, kernel.graph.value(mm.shape[-2])),
+            "TILE_N": _fit(schedule.tile_n, kernel.graph.value(mm.shape[-1])),
+            "TILE_K": _fit(schedule.tile_k, kernel.graph.value(left.shape[-1])),
+        }
+        kernel.constants.update({key: str(value) for key, value in tile.items()})
+        kernel.masks = {
+            "am": f"am < {rows}",
+            "ak": f"ak < {inner}",
+            "bk": f"bk < {inner}",
+            "bn": f"bn < {cols}",
+            "m": f"m < {rows}",
+            "n": f"n < {cols}",
+        }
+        batch = [Index("batch")] if batched else []
+        across, down = f"tl.cdiv({cols}, TILE_N)", f"tl.cdiv({rows}, TILE_M)"
+
+        # The loop over the inner dimension.
+        outer_scope = kernel.scope
+        kernel.loop_variables = frozenset({"ak", "bk"})
+        kernel.scope = kernel.child_scope()
+        a = kernel.value(left.name, [*batch, _var("am"), _var("ak")])
+        b = kernel.value(right.name, [*batch, _var("bk"), _var("bn")])
+        a, b = self._dot_operands(a, b, left, right)
+        # Lanes beyond the inner dimension must be zero whatever was fused in front of the product.
+        if not a.loaded:
+            a = kernel.assign(f"tl.where((ak < {inner}) & (am < {rows}), {a.text}, 0.0)", a.dtype, a.variables)
+        if not b.loaded:
+            b = kernel.assign(f"tl.where((bk < {inner}) & (bn < {cols}), {b.text}, 0.0)", b.dtype, b.variables)
+        loop = [
+            "ak = k + tl.arange(0, TILE_K)[None, :]",
+            "bk = k + tl.arange(0, TILE_K)[:, None]",
+            *kernel.scope.lines,
+            f'acc = tl.dot({a.text}, {b.text}, acc, input_precision="ieee")',
+        ]
+        kernel.scope = outer_scope
+        before_loop = kernel.top_lines()
+        kernel.top.lines.clear()
+
+        position = [*batch, _var("m"), _var("n")]
+        texts = [item.text for item in position]
+
+        def anchor(other: Node, index: Sequence[Index]) -> Value:
+            if other.name == mm.name and [item.text for item in index] == texts:
+                return Value("acc", "float32", frozenset({"m", "n"}))
+            raise NeedsBuffer(other.name)
+
+        kernel.anchor = anchor
+        value = kernel.value(node.name, position)
+        kernel.store(node.name, position, value)
+        body = [
+            *([f"batch = tile // ({across} * {down})"] if batched else []),
+            f"row = ((tile // {across}) % {down}) * TILE_M" if batched else f"row = (tile // {across}) * TILE_M",
+            f"col = (tile % {across}) * TILE_N",
+            "am = row + tl.arange(0, TILE_M)[:, None]",
+            "bn = col + tl.arange(0, TILE_N)[None, :]",
+            *before_loop,
+            "acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)",
+            f"for k in range(0, {inner}, TILE_K):",
+            *indent(loop),
+            "m = row + tl.arange(0, TILE_M)[:, None]",
+            "n = col + tl.arange(0, TILE_N)[None, :]",
+            *kernel.top_lines(),
+        ]
+        count = f"{across} * {down}"
+        work = [f"triton.cdiv({mm.shape[-2]}, {tile['TILE_M']})", f"triton.cdiv({mm.shape[-1]}, {tile['TILE_N']})"]
+        if batched:
+            count = f"{kernel.size(mm.shape[0])} * {count}"
+            work.insert(0, wrap(mm.shape[0]))
+        kernel.lines = _pieces(kernel, count, body, "tile")
+        kernel.work = " * ".join(work)
+        return kernel
+
+    def _dot_operands(self, a: Value, b: Value, left: Node, right: Node) -> tuple[Value, Value]:
+        """Give both operands one type: float16 stays float16, everything else is multiplied in float32."""
+        if left.dtype == right.dtype == "float16":
+            return tuple(self.kernel.assign(f"{v.text}.to(tl.float16)", v.dtype, v.variables) for v in (a, b))  # type: ignore[return-value]
+        if left.dtype not in ops.FLOATS or right.dtype not in ops.FLOATS:
+            raise Unsupported("a matrix product of integers")
+        if "float64" in (left.dtype, right.dtype):
+            raise Unsupported("a matrix product in float64")
+        return a, b
+
+
+def _fit(tile: int, extent: int) -> int:
+    """Shrink a tile to a short dimension; 16 is the least that ``tl.dot`` takes."""
+    return max(16, min(tile, 1 << max(0, extent - 1).bit_length()))
+
+
+def _var(name: str) -> Index:
+    return Index(name, frozenset({name}))
+
+
+from orienteer.kernels.blocks.rows import RowNest  # noqa: E402  (one nest, a file of its own)
+
+__all__ = ["ElementNest", "MatmulNest", "RowNest", "TileNest"]

@@ -1,0 +1,32 @@
+"""Schedules: the parameters of a generated kernel that change its speed and its footprint, never its result."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Tile sizes and launch shape. All blocks are powers of two, as Triton demands."""
+
+    #: Elements per turn of a flat elementwise loop.
+    flat_block: int = 1024
+    #: Elements of a row held at once where the loop over a row is blocked.
+    row_block: int = 1024
+    #: Rows no longer than this (rounded up to a power of two) are held whole, without a loop.
+    whole_row: int = 4096
+    #: Output tile and reduction step of a matrix product.
+    tile_m: int = 64
+    tile_n: int = 64
+    tile_k: int = 32
+    #: Edge of the square tile of a transposing copy.
+    tile_copy: int = 32
+    #: Most program instances of a launch; each takes several pieces of work in turn. Ascend limits the product of the
+    #: grid to 65,535 and runs best with one instance a core.
+    programs: int = 4096
+    num_warps: int = 4
+
+    def describe(self) -> dict[str, Any]:
+        """Return the parameters as plain data."""
+        return asdict(self)
