@@ -38,11 +38,20 @@ NAMESPACE_CURE = (
 
 
 class BwrapSandbox:
-    """Programs see /usr, our Python, what is bound, and private empty folders; no network, no other process."""
+    """Programs see /usr, our Python, what is bound, and private empty folders; no network, no other process.
+
+    Args:
+        nest: give each job of a warm worker namespaces of its own where the kernel allows it. Without, jobs of one
+            worker share its namespaces and are told apart by killing and wiping between them.
+
+    Raises:
+        MissingPrerequisite: bubblewrap does not work here.
+    """
 
     name = "bwrap"
 
-    def __init__(self) -> None:
+    def __init__(self, *, nest: bool = True) -> None:
+        self._nest = nest
         reason = unusable()
         if reason:
             raise MissingPrerequisite(*reason)
@@ -120,7 +129,7 @@ class BwrapSandbox:
             "paths": paths.search_path() if spec.worker else [],
             "preload": list(spec.preload),
             "shown": paths.below_tmp(spec.binds),
-            "nest": spec.worker,
+            "nest": spec.worker and self._nest,
         }
         try:
             session.configure(config, check)

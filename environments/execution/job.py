@@ -266,6 +266,7 @@ def _process_ceiling(plan: Plan) -> int | None:
 def call(plan: Plan, fd: int) -> None:
     """Call the function, write its sealed result to ``fd`` and end the process. Never returns."""
     assert plan.function is not None and plan.message is not None
+    own = os.getpid()
     try:
         gc.enable()
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - lives as long as the process
@@ -276,6 +277,8 @@ def call(plan: Plan, fd: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BaseException):
             stream.flush()
+    if os.getpid() != own:  # a process that the function forked and let return has no result to give
+        os._exit(1)
     view = memoryview(frame)
     while view:
         view = view[os.write(fd, view) :]

@@ -18,7 +18,7 @@ class Promise:
 
     def holds(self, backend: str) -> bool:
         """Say whether the backend of that name promises to hold this attack."""
-        return bool(getattr(self, backend))
+        return bool(getattr(self, backend.partition("-")[0]))
 
 
 PROMISES: tuple[Promise, ...] = (

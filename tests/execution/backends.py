@@ -40,6 +40,10 @@ def sandbox_or_reason(name):
     if name == "docker" and (reason := docker_engine()):
         return None, reason
     try:
+        if name == "bwrap-shared":  # jobs without namespaces of their own, as where the kernel forbids nesting
+            from orienteer.environments.execution.bwrap import BwrapSandbox
+
+            return BwrapSandbox(nest=False), ""
         return open_sandbox(name, allow_unsafe=True), ""
     except MissingPrerequisite as error:
         return None, str(error)

@@ -21,7 +21,9 @@ sys.path.append(str(backends.HOSTILE.parent))  # workers find hostile.py by our 
 
 
 @pytest.fixture(
-    scope="module", params=["bwrap", "process", pytest.param("docker", marks=pytest.mark.docker)], name="backend"
+    scope="module",
+    params=["bwrap", "bwrap-shared", "process", pytest.param("docker", marks=pytest.mark.docker)],
+    name="backend",
 )
 def _backend(request):
     backends.open_or_skip(request.param)
