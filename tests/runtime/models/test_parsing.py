@@ -130,6 +130,14 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.parametrize(
+    "text", ["1e999", "-1e999", '{"a": [1e999]}', "NaN", "Infinity", '{"a": 1, "a": 2}', "01", "{'a': 1}"]
+)
+def test_what_is_no_json_or_leaves_a_doubt(text):
+    with pytest.raises(BadJson):
+        loads(text)
+
+
 @given(JSON)
 def test_json_survives_and_trailing_commas_are_forgiven(value):
     text = json.dumps(value, indent=1)
