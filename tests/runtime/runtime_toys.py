@@ -128,9 +128,11 @@ class Broken(Climb):
 
 def fingerprint(document: dict) -> dict:
     """Return what must be equal in equal runs: everything but ids of the run, times and places."""
-    proposals = [{k: v for k, v in p.items()} for p in document["proposals"]]
     evaluations = [
-        {k: e[k] for k in ("candidate_id", "evaluator", "settings_sha", "step", "status", "score", "failure_kind", "metrics")}
+        {
+            k: e[k]
+            for k in ("candidate_id", "evaluator", "settings_sha", "step", "status", "score", "failure_kind", "metrics")
+        }
         for e in document["evaluations"]
     ]
     return {
@@ -138,7 +140,7 @@ def fingerprint(document: dict) -> dict:
         "result": document["result"],
         "best": document["best"],
         "steps": document["steps"],
-        "proposals": proposals,
+        "proposals": document["proposals"],
         "candidates": document["candidates"],
         "evaluations": sorted(evaluations, key=lambda e: (e["step"], e["candidate_id"])),
     }

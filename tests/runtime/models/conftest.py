@@ -274,7 +274,7 @@ def bench(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     def make(name: str = "tiny", ledger: MemoryLedger | None = None, tokens: int = 10_000_000, **options: Any) -> Bench:
         events: list[tuple[str, dict[str, Any]]] = []
-        settings = {"timeout": 5.0, "deadline": 10.0, "backoff": 0.01, "retries": 3, **options}
+        settings = {"timeout": 20.0, "deadline": 60.0, "backoff": 0.01, "retries": 3, **options}
         model = open_model(f"openai/{name}", **settings)
         assert model is not None
         ledger = ledger or MemoryLedger()

@@ -6,6 +6,7 @@ import email.utils
 import gzip
 import json
 import logging
+import socket
 import threading
 import time
 
@@ -499,7 +500,7 @@ def test_stream_without_usage_or_done(bench, kit):
 
 @pytest.mark.parametrize("done", [True, False])
 def test_stream_that_stays_open_after_its_end(bench, kit, done):
-    b = bench(stream=True, timeout=1.0)
+    b = bench(stream=True, timeout=2.0)
     b.server.play(stream_act(kit, kit.sse(kit.chunk("hello"), kit.chunk(finish="stop"), done=done), hang=True))
     assert b.ask().text == "hello"
 
@@ -533,7 +534,7 @@ def test_retried_statuses(bench, kit, status):
 
 @pytest.mark.parametrize("fault", ["reset", "short", "timeout"])
 def test_retried_faults(bench, kit, fault):
-    b = bench(timeout=0.5)
+    b = bench(timeout=2.0)
     act = {
         "reset": kit.Act(reset=True),
         "short": kit.Act(json.dumps(kit.completion("half"))[:-30].encode(), short=100),
@@ -780,3 +781,65 @@ def test_an_endpoint_without_a_key(bench, monkeypatch):
     keyless = bench()
     assert keyless.ask().text == "hello"
     assert b.server.headers[0]["authorization"] == "Bearer none"
+
+
+# --- things that are no endpoint -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "greeting", [b"SSH-2.0-OpenSSH_9.2\r\n", b"", b"HTTP/1.1 999 odd\r\n\r\n", b"HTTP/1.1 200 OK\r\n\0\0"]
+)
+def test_a_port_where_something_else_answers(monkeypatch, greeting):
+    def talk(connection):
+        with connection:
+            connection.recv(100)
+            connection.sendall(greeting)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    stop = threading.Event()
+
+    def accept():
+        while not stop.is_set():
+            try:
+                talk(listener.accept()[0])
+            except OSError:
+                continue
+
+    threading.Thread(target=accept, daemon=True).start()
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
+    model = open_model("openai/tiny", retries=1, backoff=0.01, patience=1, timeout=5.0)
+    try:
+        with pytest.raises((EndpointError, ModelFailure)) as caught:
+            model.complete(ModelRequest((("user", "hi"),)), threading.Event(), lambda kind, facts: None)
+    finally:
+        stop.set()
+        model.close()
+        listener.close()
+    assert "\n" not in str(caught.value) and str(caught.value)
+
+
+def test_https_to_a_plain_server(bench, server, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url.replace("http:", "https:"))
+    model = open_model("openai/tiny", retries=0, timeout=5.0)
+    try:
+        with pytest.raises(EndpointError, match="cannot reach"):
+            model.complete(ModelRequest((("user", "hi"),)), threading.Event(), lambda kind, facts: None)
+    finally:
+        model.close()
+
+
+def test_a_redirect_is_followed_but_not_for_ever(bench, kit):
+    b = bench()
+    b.server.play(kit.Act({}, status=307, headers={"Location": "/v1/chat/completions"}), kit.Act(kit.completion("hi")))
+    assert b.ask("one").text == "hi"
+    b.server.play(kit.Act({}, status=307, headers={"Location": "/v1/chat/completions"}))
+    assert failure(b, "two").kind == "invalid"
+
+
+def test_closing_ends_a_call_in_flight(bench, kit):
+    b = bench(timeout=100.0)
+    b.server.play(kit.Act(kit.completion("hi"), wait=60))
+    threading.Timer(0.3, b.session.close).start()
+    with pytest.raises(Interrupted):
+        b.ask()
