@@ -43,10 +43,12 @@ $(BIN)/python:
 
 # The stamps lie inside the environment: removing it removes them.
 $(VENV)/.installed: $(STATED) | $(BIN)/python
+	@scripts/install-torch $(BIN)/python
 	$(PIP) install --quiet -c constraints.txt -e ".[npu,docker]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(STATED) | $(BIN)/python
+	@scripts/install-torch $(BIN)/python
 	$(PIP) install --quiet -c constraints.txt -e ".[npu,docker,dev]"
 	@touch $(VENV)/.installed $@
 
