@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,6 +22,8 @@ HEAD = struct.Struct("<4sII")
 SEAL = 32
 MAX_BLOBS = 4096
 MAX_DEPTH = 64
+#: Everything that cannot nest: strings, and runs of other characters.
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^"\[\]{}]++', re.DOTALL)
 
 
 class BadFrame(ValueError):
@@ -100,18 +103,8 @@ def parse_json(text: bytes) -> dict[str, Any]:
         BadFrame: it is none.
     """
     depth = 0
-    in_string = escaped = False
-    for byte in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
+    for byte in _STRINGS.sub(b"", text):
+        if byte in b"[{":
             depth += 1
             if depth > MAX_DEPTH:
                 raise BadFrame(f"JSON nested deeper than {MAX_DEPTH}")

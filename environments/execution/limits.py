@@ -33,7 +33,7 @@ class Limits:
 
     #: Wall clock, seconds.
     wall_s: float = 60
-    #: Processor time of the job and its ended children, seconds; ``None``: only the wall clock counts.
+    #: Processor time of each process of the job, seconds; ``None``: only the wall clock counts.
     cpu_s: float | None = None
     #: Memory, MiB: for the whole job where a cgroup can be used, else per process (address space). In a warm worker it
     #: is what the job adds to the memory that it shares with the worker.

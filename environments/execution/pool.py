@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orienteer.environments.execution import cgroups, frames, paths
+from orienteer.environments.execution.channel import MAX_FRAME
 from orienteer.environments.execution.limits import DEFAULT_LIMITS, ExitCause, Limits
 from orienteer.environments.execution.results import JobResult, Message
 from orienteer.environments.execution.sandbox import (
@@ -87,9 +88,10 @@ class WorkerPool:
 
         Raises:
             Interrupted: the pool's ``cancel`` was set.
-            ValueError, TypeError: the message's header is no JSON.
+            ValueError, TypeError: the message's header is no JSON, or nested too deep.
         """
-        frames.pack(message.header)  # a bad message is the caller's fault and must not cost a worker
+        # A bad message is the caller's fault and must not cost a worker.
+        frames.unpack(frames.pack({"message": dict(message.header)}), MAX_FRAME)
         self._acquire()
         session: Session | None = None
         group: cgroups.JobGroup | None = None

@@ -91,6 +91,10 @@ class Meter:
                 self.pids_hit = True
             if self.memory and sum(max(0, _private(pid) - self.base) for pid in below) > self.memory:
                 return ExitCause.OOM
+        return self.filled()
+
+    def filled(self) -> ExitCause | None:
+        """Return ``OUTPUT_LIMIT`` when the watched folders hold more than they may; also asked after the end."""
         if self.disk and sum(_size(Path(folder), self.disk) for folder in self.folders) > self.disk:
             return ExitCause.OUTPUT_LIMIT
         return None

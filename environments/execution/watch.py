@@ -126,6 +126,8 @@ class Run:
             plan.key = self.key
             plan.function = resolve(header["function"])
             plan.message = (header["message"], blobs)
+            if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
+                raise RuntimeError(f"the module of {header['function']} started a thread; a fork would lose it")
             return
         plan.argv = list(header["argv"])
         names = list(header["files"])
@@ -174,6 +176,7 @@ class Run:
                 self.cause = self.cause or meter.exceeded() or (counters.exceeded() if counters else None)
                 if self.cause is not None:
                     break
+        self.cause = self.cause or meter.filled()
         self.pids_hit = meter.pids_hit
         self.counted = counters.since() if counters else {}
 

@@ -1,5 +1,6 @@
 """What only the docker backend can get wrong: engines that are not there, die or hang, and what they leave behind."""
 
+import contextlib
 import os
 import secrets
 import signal
@@ -99,10 +100,8 @@ def own_engine(tools, tmp_path, monkeypatch):
     monkeypatch.setattr(docker_engine, "REQUEST_S", 3)
     pid = int((tmp_path / "e" / "dockerd.pid").read_text())
     yield pid
-    try:
+    with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGCONT)
-    except OSError:
-        pass
     subprocess.run([script, "stop", folder], check=False)
 
 

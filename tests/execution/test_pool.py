@@ -35,6 +35,11 @@ def test_unknown_function_is_our_fault(pool):
 def test_bad_message_costs_no_worker(pool):
     with pytest.raises(TypeError):
         pool.run("hostile:fine", Message({"x": object()}), Limits())
+    deep = []
+    for _ in range(70):
+        deep = [deep]
+    with pytest.raises(ValueError, match="nested"):
+        pool.run("hostile:fine", Message({"x": deep}), Limits())
     assert run(pool, "fine").value is not None
 
 

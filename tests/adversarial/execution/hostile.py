@@ -1,5 +1,7 @@
-"""Hostile candidates: each function is called in a job and tries to do harm. Runs inside sandboxes, imports nothing of ours
-but the message type."""
+"""Hostile candidates: each function is called in a job and tries to do harm.
+
+Runs inside sandboxes and imports nothing of ours but the message type.
+"""
 
 import ctypes
 import os

@@ -10,8 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 CHOSEN = (
-    "(bwrap or process) and not docker and not shared and (fork_bomb or hog or home or others or other or network or killed"
-    " or privilege or daemon or tracing or environment or opened or threads or endless_c or flood or silently or causes)"
+    "(bwrap or process) and not docker and not shared and "
+    "(fork_bomb or hog or home or others or other or network or killed or privilege or daemon or tracing or"
+    " environment or opened or threads or endless_c or flood or silently or causes)"
 )
 
 
