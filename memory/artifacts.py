@@ -14,7 +14,9 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from orienteer.errors import StoreError
 from orienteer.memory.faults import from_os
@@ -175,11 +177,11 @@ class ArtifactStore:
             except FileNotFoundError:
                 continue
 
-    def _tool(self, name: str, make: object) -> object:
+    def _tool(self, name: str, make: Callable[[], Any]) -> Any:
         # zstandard's objects are fast to reuse and not safe to share between threads.
         tool = getattr(self._local, name, None)
         if tool is None:
-            tool = make()  # type: ignore[operator]
+            tool = make()
             setattr(self._local, name, tool)
         return tool
 

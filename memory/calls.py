@@ -49,14 +49,14 @@ class Calls:
     def add(self, **values: Any) -> str:
         """Write a call down and return its id; the keys are columns of ``model_calls``."""
         call_id = secrets.token_hex(8)
-        with self.db.write() as conn:
+        with self.db.write(durable=True) as conn:
             row = {"id": call_id, "run_id": self.run_id, "created": time.time(), "status": "sent"} | values
             conn.execute(insert(model_calls), row)
         return call_id
 
     def settle(self, call_id: str, **values: Any) -> None:
         """Change a call; the keys are columns of ``model_calls``."""
-        with self.db.write() as conn:
+        with self.db.write(durable=True) as conn:
             conn.execute(update(model_calls).where(_M.id == call_id).values(ended=time.time(), **values))
 
     def lose_sent(self) -> int:
@@ -64,7 +64,7 @@ class Calls:
 
         Their reservation counts as spent: nobody knows what the endpoint did with the request.
         """
-        with self.db.write() as conn:
+        with self.db.write(durable=True) as conn:
             done = conn.execute(
                 update(model_calls)
                 .where(_M.run_id == self.run_id, _M.status == "sent")

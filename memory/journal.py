@@ -180,7 +180,7 @@ class Journal:
     # -- transactions, events, artifacts ----------------------------------------------------------------------------
 
     @contextmanager
-    def write(self, *, events_too: bool = False) -> Iterator[Connection]:
+    def write(self, *, events_too: bool = False, durable: bool = False) -> Iterator[Connection]:
         """One writing transaction; waiting artifact rows go along with it, and events when they have waited enough."""
         with self._lock:
             waiting_events: list[dict[str, Any]] = []
@@ -188,7 +188,7 @@ class Journal:
                 waiting_events, self._events = self._events, []
             waiting_artifacts, self._artifacts = self._artifacts, []
         try:
-            with self.db.write() as conn:
+            with self.db.write(durable=durable) as conn:
                 self.db.insert_new(conn, artifacts, waiting_artifacts, ("sha",))
                 yield conn
                 if waiting_events:
@@ -341,6 +341,12 @@ class Journal:
             {(row.candidate_id, row.settings_sha): row for row in verdicts},
         )
 
+    def verdicts(self, step: int, evaluator: str) -> dict[tuple[str, str], Any]:
+        """Return the verdicts of one evaluator on a step's candidates, by candidate id and settings."""
+        with self.db.read() as conn:
+            rows = conn.execute(_EVALUATIONS_OF_STEP, {"r": self.run_id, "s": step, "e": evaluator}).all()
+        return {(row.candidate_id, row.settings_sha): row for row in rows}
+
     # -- evaluations ------------------------------------------------------------------------------------------------
 
     def evaluation(self, candidate_id: str, evaluator: str, settings_sha: str) -> Any | None:
@@ -362,7 +368,7 @@ class Journal:
 
     def evaluated(self, step: int, new: NewEvaluation, *, again: bool = False) -> None:
         """Write down a verdict; with ``again`` it replaces one of status ``machinery``."""
-        with self.write() as conn:
+        with self.write(durable=True) as conn:
             if new.settings_sha not in self._known_settings:
                 row = {"sha": new.settings_sha, "json": new.settings_json}
                 self.db.insert_new(conn, evaluation_settings, [row], ("sha",))
@@ -389,6 +395,19 @@ class Journal:
                 },
             )  # fmt: skip
         self._known_settings.add(new.settings_sha)
+
+    def best(self, evaluator: str, *, minimise: bool, task: str | None = None) -> Any | None:
+        """Return the row of the best verdict with a score, of a task or of all; of equals the one found first."""
+        rank = _E.score if minimise else -_E.score
+        query = (
+            select(evaluations)
+            .join(candidates, and_(_C.run_id == _E.run_id, _C.id == _E.candidate_id))
+            .where(_E.run_id == self.run_id, _E.evaluator == evaluator, _E.score.is_not(None))
+            .order_by(rank, _C.step, _C.slot)
+            .limit(1)
+        )
+        with self.db.read() as conn:
+            return conn.execute(query if task is None else query.where(_C.task == clean(task))).first()
 
     def performed(self, step: int | None = None) -> int:
         """Return how many evaluations this run really performed (not reused, not spoiled by our machinery)."""

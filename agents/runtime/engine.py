@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import secrets
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -68,6 +69,7 @@ def start_run(config: RunConfig, on_event: Listener | None = None) -> RunReport:
             except (UsageError, MissingPrerequisite):
                 if not session.worked:
                     catalogue.remove(run_id)
+                    shutil.rmtree(place.run_folder(run_id), ignore_errors=True)
                 raise
         finally:
             release(claim)

@@ -50,7 +50,7 @@ class Judge:
         self._counting = threading.Lock()
         self._performed = journal.performed()
         self._entries: dict[int, _Entry] | None = None
-        self._same: dict[int, int] = {}
+        self._asks: list[Any] = []
         #: Attempts and machinery failures of this step, to give up early when nothing works.
         self._tried = 0
         self._spoiled = 0
@@ -70,11 +70,11 @@ class Judge:
         """Forget the last step."""
         with self._lock:
             self._entries = None
-            self._same = {}
+            self._asks = []
             self._tried = self._spoiled = 0
             self.reached = None
 
-    def judge(self, step: int, slot: int, *, stopped: bool) -> None:
+    def judge(self, step: int, slot: int) -> None:
         """Evaluate the candidate of one slot, if there is one, it is needed and the budget admits it.
 
         Raises:
@@ -83,7 +83,7 @@ class Judge:
             OrienteerError: something that ends the run.
         """
         entry = self._admitted(step).get(slot)
-        if entry is None or not entry.needed or stopped or self.hopeless():
+        if entry is None or not entry.needed or self.hopeless():
             return
         self._budget.check_time()
         self._perform(step, slot, entry)
@@ -91,11 +91,11 @@ class Judge:
     def outcomes(self, step: int) -> list[Outcome]:
         """Return the outcomes of a step in the order of the plan, as the database has them."""
         entries = {entry.candidate.id: entry for entry in self._admitted(step).values()}
-        record = self._journal.step_record(step, self._method.evaluator)
+        verdicts = self._journal.verdicts(step, self._method.evaluator)
         result = []
-        for row in record.asks:
+        for row in self._asks:
             entry = entries.get(row.candidate_id)
-            verdict = record.verdicts.get((row.candidate_id, entry.settings_sha)) if entry else None
+            verdict = verdicts.get((row.candidate_id, entry.settings_sha)) if entry else None
             result.append(outcome_of(row, entry.candidate if entry else None, verdict, self._journal))
         return result
 
@@ -132,7 +132,7 @@ class Judge:
                         continue
                     left -= 1
                 entry.needed, entry.again = True, verdict is not None
-            self._entries = entries
+            self._entries, self._asks = entries, record.asks
             return entries
 
     def _take_elsewhere(self, step: int, slot: int, entry: _Entry) -> bool:

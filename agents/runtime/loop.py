@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send
@@ -107,14 +107,15 @@ class Loop:
 
     def graph(self) -> StateGraph[Any, Any, Any, Any]:
         """Return the graph, not compiled."""
-        graph = StateGraph(LoopState)
+        # Any: langgraph's types know no node that is sent something else than the state.
+        graph: Any = StateGraph(LoopState)
         graph.add_node("plan", self.plan, destinations=("propose", "evaluate", "learn", END))
         graph.add_node("propose", self.propose, destinations=("evaluate",))
         graph.add_node("evaluate", self.evaluate)
         graph.add_node("learn", self.learn, destinations=("plan", END))
         graph.add_edge(START, "plan")
         graph.add_edge("evaluate", "learn")
-        return graph
+        return cast(StateGraph[Any, Any, Any, Any], graph)
 
     def plan(self, state: LoopState) -> Command[Any]:
         """Ask the method for this step's candidates, unless that is written down already, and fan out."""
@@ -168,7 +169,7 @@ class Loop:
         self._open_step(place["step"])
         PLACE.set(("evaluate", place["step"], place["slot"]))
         try:
-            self.judge.judge(place["step"], place["slot"], stopped=self.stop is not None)
+            self.judge.judge(place["step"], place["slot"])
         except BudgetReached as reached:
             self._reached(reached)
         return {}
@@ -320,6 +321,10 @@ def describe(exc: BaseException) -> str:
 
 
 def _checked_asks(asks: Sequence[Ask]) -> list[tuple[str, dict[str, Any]]]:
+    asks = list(asks)
+    for ask in asks:
+        if not isinstance(ask, Ask) or not isinstance(ask.task, str):
+            raise TypeError(f"a plan is a list of Ask with a task by name, not {ask!r:.100}")
     return [
         (
             ask.task,

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orienteer.errors import OrienteerError
 from orienteer.memory.catalogue import Catalogue
 
 #: Seconds between two signs of life.
@@ -130,6 +129,6 @@ class Heartbeat:
                 self.reason = "another process took the run over, or it was removed"
                 self._cancel.set()
                 return
-            except OrienteerError:
+            except Exception:
                 # A full disk or a lock: the nodes will meet it too and say so; a missed beat harms nobody.
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def stop_run(run_id: str, home_path: str | Path | None = None, database: str | P
 
 
 def remove_run(run_id: str, home_path: str | Path | None = None, database: str | Path | None = None) -> str:
-    """Remove a run from the database and return its id; artifacts stay, other runs may share them.
+    """Remove a run and its folder and return its id; artifacts stay, other runs may share them.
 
     Raises:
         UsageError: there is no such run, or a process drives it.
@@ -140,6 +141,7 @@ def remove_run(run_id: str, home_path: str | Path | None = None, database: str |
         if state_of(row) == "running":
             raise UsageError(f"run {row.id} is running", "stop it first")
         catalogue.remove(row.id)
+        shutil.rmtree(home(home_path).run_folder(row.id), ignore_errors=True)
         return str(row.id)
 
 

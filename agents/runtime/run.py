@@ -159,21 +159,10 @@ class Run:
 
     def best(self, task: str | None = None) -> Best | None:
         """Return the best candidate of a task (or of all), honouring ``minimise``; of equals the one found first."""
-        chosen: tuple[float, int, int] | None = None
-        winner: Any = None
-        rows = {row.id: (row, parents) for row, parents in self._journal.candidates()}
-        for verdict in self._journal.evaluations():
-            row = rows[verdict.candidate_id][0]
-            if verdict.status != "ok" or verdict.score is None or (task is not None and row.task != task):
-                continue
-            if verdict.evaluator != self._method.evaluator:
-                continue
-            rank = (verdict.score if self._method.minimise else -verdict.score, row.step, row.slot)
-            if chosen is None or rank < chosen:
-                chosen, winner = rank, verdict
-        if winner is None:
+        verdict = self._journal.best(self._method.evaluator, minimise=self._method.minimise, task=task)
+        if verdict is None:
             return None
-        return Best(self.build_candidate(*rows[winner.candidate_id]), evaluation_of(winner, self._journal))
+        return Best(self.candidate(verdict.candidate_id), evaluation_of(verdict, self._journal))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from orienteer.agents.runtime.models import ModelSession, open_model
 from orienteer.agents.runtime.owner import Heartbeat
 from orienteer.agents.runtime.run import PLACE, Run
 from orienteer.agents.runtime.stopping import stoppable
-from orienteer.errors import Interrupted, OrienteerError, StoreError
+from orienteer.errors import BudgetReached, Interrupted, OrienteerError, StoreError
 from orienteer.memory.artifacts import ArtifactStore
 from orienteer.memory.calls import Calls
 from orienteer.memory.catalogue import Catalogue
@@ -141,8 +141,8 @@ class Session:
                 self._journal.flush,
             )
             try:
-                first = prepare()
                 self._open_budget(active_s)
+                first = prepare()
                 stack.callback(self._open_model())
                 stack.enter_context(self._beat)
                 self._begin()
@@ -163,8 +163,14 @@ class Session:
                     f"run {self._id} was stopped" + (f" ({self._beat.reason})" if self._beat.reason else ""),
                     f"go on with: agent runs resume {self._id}",
                 ) from stop
+            except BudgetReached as reached:
+                return self._finish("budget", str(reached))
             except OrienteerError as exc:
                 self._end("failed", str(exc))
+                raise
+            except KeyboardInterrupt:
+                self.run.cancel.set()
+                self._end("interrupted", "stopped")
                 raise
             except Exception as exc:
                 sha = self._journal.keep(traceback.format_exc(), "text/plain")

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 #: How long the last mark in the database may take when a person presses Ctrl-C twice (seconds).
 _PATIENCE = 1.0
@@ -38,7 +39,7 @@ def stoppable(cancel: threading.Event, mark: Callable[[], None], *, enabled: boo
         marker.join(_PATIENCE)
         os._exit(130)
 
-    before: dict[int, object] = {}
+    before: dict[signal.Signals, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         old = signal.getsignal(number)
         if old is not signal.SIG_IGN and old is not None:
@@ -47,5 +48,5 @@ def stoppable(cancel: threading.Event, mark: Callable[[], None], *, enabled: boo
     try:
         yield
     finally:
-        for number, old in before.items():
-            signal.signal(number, old)  # type: ignore[arg-type]
+        for caught, previous in before.items():
+            signal.signal(caught, previous)

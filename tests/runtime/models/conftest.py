@@ -98,6 +98,9 @@ class Server:
             def do_POST(self) -> None:
                 owner.serve(self)
 
+            def do_GET(self) -> None:
+                owner.serve(self)
+
         class Quiet(ThreadingHTTPServer):
             daemon_threads = True
 
@@ -114,7 +117,7 @@ class Server:
 
     def serve(self, handler: BaseHTTPRequestHandler) -> None:
         data = handler.rfile.read(int(handler.headers.get("content-length", 0)))
-        body = json.loads(data)
+        body = json.loads(data or b"{}")
         with self.lock:
             n = len(self.requests)
             self.requests.append(body)
