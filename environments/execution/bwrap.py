@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from orienteer.environments.execution.sandbox import (
     SandboxFault,
     Session,
     Spec,
+    cancelled,
     never,
     python_flags,
     run_program,
@@ -72,10 +74,11 @@ class BwrapSandbox:
         env: Mapping[str, str] = {},
         limits: Limits = DEFAULT_LIMITS,
         collect: Sequence[str] = (),
+        cancel: threading.Event | None = None,
     ) -> ExecResult:
         """Run a program; see :meth:`Sandbox.exec`."""
         spec = Spec({**BASE_ENV, **env}, paths.checked(list(binds)), disk_mb=limits.disk_mb, limits=limits)
-        return run_program(self, argv, stdin, files, spec, limits, collect)
+        return run_program(self, argv, stdin, files, spec, limits, collect, cancelled(cancel))
 
     def launch(self, spec: Spec, check: Callable[[], None] = never) -> Session:
         """Start a supervisor as process 1 of a new sandbox.

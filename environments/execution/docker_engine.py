@@ -28,6 +28,7 @@ from orienteer.environments.execution.sandbox import (
     SandboxFault,
     Session,
     Spec,
+    cancelled,
     never,
     python_flags,
     run_program,
@@ -83,10 +84,11 @@ class DockerSandbox:
         env: Mapping[str, str] = {},
         limits: Limits = DEFAULT_LIMITS,
         collect: Sequence[str] = (),
+        cancel: threading.Event | None = None,
     ) -> ExecResult:
         """Run a program; see :meth:`Sandbox.exec`."""
         spec = Spec({**BASE_ENV, **env}, paths.checked(list(binds)), disk_mb=limits.disk_mb, limits=limits)
-        return run_program(self, argv, stdin, files, spec, limits, collect)
+        return run_program(self, argv, stdin, files, spec, limits, collect, cancelled(cancel))
 
     def launch(self, spec: Spec, check: Callable[[], None] = never) -> Session:
         """Start a container with a supervisor as its process 1.

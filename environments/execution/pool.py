@@ -105,7 +105,7 @@ class WorkerPool:
             group = cgroups.make(limits) if self.sandbox.name != "docker" else None
             job = {"kind": "call", "function": function, "message": dict(message.header), "env": {}}
             report, blobs = session.run(job, message.blobs, limits, self._check, group)
-            session.facts["rss_mb"] = report.get("worker_mb", 0.0)
+            session.facts.update(rss_mb=report.get("worker_mb", 0.0), cpu_s=report.get("worker_cpu_s", 0.0))
             healthy = bool(report.get("clean", True))
         except SandboxFault as fault:
             report = {"cause": str(ExitCause.SANDBOX_ERROR), "error": str(fault)}

@@ -49,15 +49,19 @@ def _bwrap() -> Check:
 
 
 def _namespaces() -> Check:
-    code = "from orienteer.environments.execution import linux; linux.unshare(0x10000000)"
-    trial = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd="/", timeout=60
-    )
+    trial = _alone("import linux; linux.unshare(0x10000000)")
     who = "root" if os.geteuid() == 0 else f"user {os.geteuid()}"
     if trial.returncode == 0:
         return Check("user namespaces", True, f"{who} can make them")
     lines = trial.stderr.strip().splitlines() or ["refused"]
     return Check("user namespaces", False, f"{who}: {lines[-1]}", bwrap.NAMESPACE_CURE)
+
+
+def _alone(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, with our leaf modules importable by their bare names."""
+    start = f"import sys; sys.path.append({str(Path(__file__).parent)!r})\n"
+    command = [sys.executable, "-I", "-S", "-c", start + code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", timeout=60)
 
 
 def _group(name: str) -> Check:
@@ -80,12 +84,10 @@ def _pids() -> Check:
 def _seccomp() -> Check:
     if not seccomp.supported():
         return Check("seccomp", False, f"no filter for {platform.machine()}", "the namespaces hold without it")
-    code = (
-        "import os\nfrom orienteer.environments.execution import linux, seccomp\n"
-        "linux.prctl(38, 1); linux.install_seccomp(seccomp.build())\n"
-        "try: linux.unshare(0x10000000)\nexcept PermissionError: os._exit(7)"
+    trial = _alone(
+        "import os, linux, seccomp; linux.prctl(38, 1); linux.install_seccomp(seccomp.build())\n"
+        "try: linux.unshare(0x00020000)\nexcept PermissionError: os._exit(7)"
     )
-    trial = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, cwd="/", timeout=60)
     if trial.returncode == 7:
         return Check("seccomp", True, f"filter of {len(seccomp.build()) // 8} instructions loads and refuses")
     return Check("seccomp", False, "the kernel does not load a filter", "use a kernel with CONFIG_SECCOMP_FILTER")

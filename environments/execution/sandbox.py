@@ -66,6 +66,7 @@ class Sandbox(Protocol):
         env: Mapping[str, str] = {},
         limits: Limits = DEFAULT_LIMITS,
         collect: Sequence[str] = (),
+        cancel: threading.Event | None = None,
     ) -> ExecResult:
         """Run a program in an empty working folder and return how it ended; never raises for what it did.
 
@@ -77,9 +78,11 @@ class Sandbox(Protocol):
             env: its environment, besides a small fixed one; nothing is inherited.
             limits: what it may use.
             collect: paths relative to the working folder to bring back; missing ones are left out.
+            cancel: when set, the program is killed and :class:`~orienteer.errors.Interrupted` raised.
 
         Raises:
             UsageError: a bind does not exist, or a path leads out of the working folder.
+            Interrupted: ``cancel`` was set.
         """
         ...
 

@@ -63,6 +63,8 @@ def _serve(host: Host) -> None:
     header, blobs, fds = host.channel.receive()
     reply, out = Run(host, header, blobs, fds).finish()
     reply["worker_mb"] = _resident_mb()
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    reply["worker_cpu_s"] = sum(usage.ru_utime + usage.ru_stime for usage in used)
     host.channel.send(reply, out)
 
 

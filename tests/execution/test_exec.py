@@ -3,12 +3,13 @@
 import os
 import secrets
 import sys
+import threading
 import time
 
 import pytest
 
 from orienteer.environments.execution import ExitCause, Limits
-from orienteer.errors import UsageError
+from orienteer.errors import Interrupted, UsageError
 
 PYTHON = sys.executable
 
@@ -137,6 +138,27 @@ def test_programs_run_side_by_side(sandbox):
         codes = [f"import time; time.sleep(0.2); print({number})" for number in range(8)]
         outputs = [result.stdout for result in threads.map(lambda code: python(sandbox, code), codes)]
     assert outputs == [b"%d\n" % number for number in range(8)]
+
+
+def test_cancel_kills_the_program(sandbox, tools):
+    tag = "ex" + secrets.token_hex(5)
+    code = f"import ctypes, time; ctypes.CDLL(None).prctl(15, b'{tag}', 0, 0, 0); time.sleep(1000)"
+    cancel = threading.Event()
+    raised = []
+
+    def run():
+        try:
+            python(sandbox, code, cancel=cancel)
+        except Interrupted as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not tools.alive(tag):
+        time.sleep(0.02)
+    cancel.set()
+    thread.join(20)
+    assert len(raised) == 1 and tools.gone(tag)
 
 
 def test_nothing_is_left_behind(sandbox, backend):
