@@ -5,6 +5,7 @@
 
 from orienteer.agents.runtime.models.choose import choose_model, open_model
 from orienteer.agents.runtime.models.parsing import code_from, fences, split_reasoning
+from orienteer.agents.runtime.models.probe import EndpointProbe, probe_endpoint
 from orienteer.agents.runtime.models.session import ModelSession
 from orienteer.agents.runtime.models.types import (
     Model,
@@ -16,6 +17,7 @@ from orienteer.agents.runtime.models.types import (
 )
 
 __all__ = [
+    "EndpointProbe",
     "Model",
     "ModelFailure",
     "ModelLedger",
@@ -27,5 +29,6 @@ __all__ = [
     "code_from",
     "fences",
     "open_model",
+    "probe_endpoint",
     "split_reasoning",
 ]

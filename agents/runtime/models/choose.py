@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from orienteer.agents.runtime.models.text import DEFAULT_URL
 from orienteer.errors import MissingPrerequisite, UsageError
 
 if TYPE_CHECKING:
@@ -97,10 +98,13 @@ def _options(options: dict[str, Any]) -> EndpointOptions:
     return EndpointOptions(retry=retry, **{k: v for k, v in options.items() if k in known})
 
 
-def _open_endpoint(name: str, prices: str | None, options: EndpointOptions) -> Model:
-    from orienteer.agents.runtime.models.openai_endpoint import DEFAULT_URL, OpenAIEndpoint
-    from orienteer.agents.runtime.models.prices import load_prices
+def endpoint_of_environment() -> tuple[str | None, str]:
+    """Return address (None for the default one) and key of the environment's endpoint. The key is for a client only.
 
+    Raises:
+        UsageError: one of them cannot be what it says.
+        MissingPrerequisite: the default endpoint needs a key and there is none.
+    """
     key = os.environ.get("OPENAI_API_KEY", "").strip()
     if not key.isascii() or not key.isprintable() or " " in key:
         # Not shown: whatever it is, it may be a secret.
@@ -117,4 +121,12 @@ def _open_endpoint(name: str, prices: str | None, options: EndpointOptions) -> M
         raise MissingPrerequisite(
             f"no API key for {parts.hostname}", "set OPENAI_API_KEY, or OPENAI_BASE_URL for another endpoint"
         )
+    return url, key
+
+
+def _open_endpoint(name: str, prices: str | None, options: EndpointOptions) -> Model:
+    from orienteer.agents.runtime.models.openai_endpoint import OpenAIEndpoint
+    from orienteer.agents.runtime.models.prices import load_prices
+
+    url, key = endpoint_of_environment()
     return OpenAIEndpoint(name, base_url=url, key=key, prices=load_prices(prices), options=options)

@@ -14,13 +14,11 @@ from orienteer.agents.runtime.models.answer import Answer, error_text, read_answ
 from orienteer.agents.runtime.models.dialect import Dialect, adapt, is_context, room_for_reply
 from orienteer.agents.runtime.models.prices import PriceTable
 from orienteer.agents.runtime.models.retry import RetryPolicy, retryable
-from orienteer.agents.runtime.models.text import Scrubber, estimate_tokens, shorten
+from orienteer.agents.runtime.models.text import DEFAULT_URL, Scrubber, estimate_tokens, shorten
 from orienteer.agents.runtime.models.transport import Raw, Transport
 from orienteer.agents.runtime.models.types import Emit, ModelFailure, ModelReply, ModelRequest
 from orienteer.errors import EndpointError, Interrupted
 
-#: Where requests go when OPENAI_BASE_URL is not set.
-DEFAULT_URL = "https://api.openai.com/v1"
 #: Statuses of a refusal that another way of asking may avoid.
 _REFUSALS = frozenset({400, 413, 415, 422, 501})
 #: Reported prompt tokens below this share of the estimate look like a prompt that was cut.

@@ -6,6 +6,8 @@ import re
 from typing import Any
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+#: Where requests go when OPENAI_BASE_URL is not set.
+DEFAULT_URL = "https://api.openai.com/v1"
 #: A shorter key is a placeholder of a local server (``EMPTY``, ``none``), not a secret; removing it would damage text.
 SECRET_LENGTH = 8
 HIDDEN = "[key]"

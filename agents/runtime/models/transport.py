@@ -12,7 +12,7 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -120,9 +120,17 @@ class Transport:
         Raises:
             Interrupted: ``cancel`` was set.
         """
+        create: Any = self._client.chat.completions.with_streaming_response.create
+        return self._wait(lambda: create(**payload), seconds, cancel)
+
+    def models(self, seconds: float, cancel: threading.Event) -> Raw:
+        """Ask the endpoint for its list of models; costs no tokens. Like :meth:`send` in everything else."""
+        return self._wait(lambda: self._client.models.with_streaming_response.list(), seconds, cancel)
+
+    def _wait(self, opened: Callable[[], Any], seconds: float, cancel: threading.Event) -> Raw:
         raw = Raw()
         deadline = time.monotonic() + seconds
-        future = self._submit(self._attempt(dict(payload), seconds, raw))
+        future = self._submit(self._attempt(opened, seconds, raw))
         try:
             while True:
                 try:
@@ -145,10 +153,10 @@ class Transport:
     def _submit(self, work: Coroutine[Any, Any, None]) -> concurrent.futures.Future[None]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def _attempt(self, payload: dict[str, Any], seconds: float, raw: Raw) -> None:
+    async def _attempt(self, opened: Callable[[], Any], seconds: float, raw: Raw) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._receive(payload, raw)
+                await self._receive(opened, raw)
         except TimeoutError:
             raw.fault, raw.detail = "timeout", f"no complete answer in {seconds:g} s"
         except openai.APIStatusError as error:
@@ -171,9 +179,8 @@ class Transport:
         except (ValueError, TypeError, UnicodeError) as error:
             raw.fault, raw.detail = "invalid", self._reason(error)
 
-    async def _receive(self, payload: dict[str, Any], raw: Raw) -> None:
-        create: Any = self._client.chat.completions.with_streaming_response.create
-        async with create(**payload) as response:
+    async def _receive(self, opened: Callable[[], Any], raw: Raw) -> None:
+        async with opened() as response:
             raw.status = response.status_code
             raw.headers = self._headers(response.headers)
             async for chunk in response.iter_bytes():
