@@ -105,6 +105,17 @@ class Run:
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 
+    @property
+    def home(self) -> Path:
+        """Orienteer's home folder (toolchains and shared stores are in it)."""
+        return self._folder.parent.parent
+
+    def first_state(self) -> dict[str, Any] | None:
+        """Return what ``start`` returned when the run began; None while it begins. A resume calls ``start`` again."""
+        row = self._journal.state(-1)
+        found: dict[str, Any] | None = None if row is None else json.loads(row.state_json)
+        return found
+
     def rng(self, *labels: str | int) -> random.Random:
         """Return a generator derived from the seed and the labels alone.
 
