@@ -33,8 +33,10 @@ def dimensions(source: str) -> tuple[Dimension, ...]:
     """Return the scalable dimensions of a task file in the order of their appearance."""
     found: dict[str, int] = {}
     tree = ast.parse(source)
+    only_inputs = _names_in(tree, "get_inputs") - _names_in(tree, "get_init_inputs")
     for name, value, _ in _constants(tree):
-        if value > SMALL:
+        # A small number that no constructor sees is a size (a batch), not a hyperparameter.
+        if value > SMALL or (value > 1 and name in only_inputs):
             found.setdefault(name, value)
     for node in _shape_literals(tree):
         if node.value > SMALL:
@@ -94,6 +96,13 @@ def _shape_literals(tree: ast.Module) -> list[ast.Constant]:
         if isinstance(node, ast.FunctionDef) and node.name in _SHAPE_FUNCTIONS:
             out.extend(item for item in ast.walk(node) if _is_int(item))  # type: ignore[misc]
     return out
+
+
+def _names_in(tree: ast.Module, function: str) -> set[str]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
+    return set()
 
 
 def _is_int(node: ast.AST) -> bool:

@@ -1,0 +1,107 @@
+"""Kernel tasks: PyTorch operators in KernelBench's form, shipped ones by name and a user's own by path."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orienteer.errors import UsageError
+
+#: A task file larger than this is not one.
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class KernelTask:
+    """One operator to write a kernel for: a file with ``Model``, ``get_inputs`` and ``get_init_inputs``."""
+
+    name: str
+    source: str
+
+    @property
+    def sha(self) -> str:
+        """SHA-256 of the source."""
+        return hashlib.sha256(self.source.encode()).hexdigest()
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the tasks that come with Orienteer."""
+    import orienteer.kernels.tasks as package
+
+    return Path(package.__path__[0])
+
+
+def shipped_names() -> list[str]:
+    """Return the names of the tasks that come with Orienteer."""
+    return sorted(path.stem for path in shipped_folder().glob("*.py") if path.stem != "__init__")
+
+
+def find_tasks(specs: Iterable[str]) -> list[KernelTask]:
+    """Return the tasks that the given names, files and folders mean; none given means all shipped ones.
+
+    Raises:
+        UsageError: an unknown name, an unreadable or empty file or folder, a file without ``Model``, two tasks of one name.
+    """
+    wanted = list(specs) or shipped_names()
+    tasks: dict[str, KernelTask] = {}
+    for spec in wanted:
+        for task in _expand(spec):
+            known = tasks.get(task.name)
+            if known is not None and known.source != task.source:
+                raise UsageError(f"two different tasks are called {task.name!r}", "rename one of the files")
+            tasks[task.name] = task
+    return list(tasks.values())
+
+
+def _expand(spec: str) -> list[KernelTask]:
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*.py") if p.name != "__init__.py" and _looks_like_task(p))
+        if not files:
+            raise UsageError(
+                f"the folder {spec} holds no task", "a task is a Python file with a class Model and get_inputs"
+            )
+        return [_read(file) for file in files]
+    if path.is_file():
+        return [_read(path)]
+    names = shipped_names()
+    if spec in names:
+        return [_read(shipped_folder() / f"{spec}.py")]
+    near = difflib.get_close_matches(spec, names, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(f"no task {spec!r}, and no file or folder of that name", f"{hint}there are: {', '.join(names)}")
+
+
+def _looks_like_task(path: Path) -> bool:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return "class Model" in text and "def get_inputs" in text
+
+
+def _read(path: Path) -> KernelTask:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UsageError(f"{path} is larger than {MAX_BYTES >> 10} KiB", "a task is a small Python file")
+        source = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror})", "check the path and its permissions") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no UTF-8 text", "save the file as UTF-8") from error
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise UsageError(f"{path} is no Python{line} ({type(error).__name__})", "mend the syntax") from error
+    defined = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    for name, kind in (("Model", "class"), ("get_inputs", "function")):
+        if name not in defined:
+            raise UsageError(
+                f"{path} defines no {kind} {name}", "a task has Model, get_inputs and get_init_inputs (KernelBench's form)"
+            )
+    return KernelTask(path.stem, source)

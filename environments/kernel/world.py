@@ -1,0 +1,238 @@
+"""The kernel world: warm workers in which tasks are inspected, traced and run, and candidates are run and compiled.
+
+Two kinds of worker, because Triton decides at import whether kernels are interpreted: one with the interpreter, one
+without (it compiles, and runs references). Every job is a child of its own with its own walls and limits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orienteer.environments.execution import Limits, Sandbox, WorkerPool, open_sandbox
+from orienteer.environments.kernel import shapes
+from orienteer.environments.kernel.jobs import JobFailed, call
+from orienteer.environments.kernel.targets import GpuArch
+from orienteer.environments.kernel.tasks import KernelTask
+from orienteer.kernels.blocks.graph import Graph, graph_from_json
+
+_JOBS = "orienteer.environments.kernel"
+#: Imported once by a worker, so that a job starts with them.
+_COMPILER_MODULES = (
+    "torch",
+    "triton",
+    "triton.language",
+    "triton.compiler",
+    "triton.runtime.autotuner",
+    "torch.fx.experimental.proxy_tensor",
+    "torch._decomp",
+    "torch._subclasses.fake_tensor",
+    "torch.utils._sympy.printers",
+    f"{_JOBS}.task_job",
+    f"{_JOBS}.trace_job",
+    f"{_JOBS}.compile_job",
+    f"{_JOBS}.gpu_job",
+)
+_INTERPRETER_MODULES = (
+    "torch",
+    "triton",
+    "triton.language",
+    "triton.runtime.interpreter",
+    "triton.runtime.autotuner",
+    f"{_JOBS}.candidate_job",
+)
+
+INSPECT_LIMITS = Limits(wall_s=60, memory_mb=8192, disk_mb=64, pids=64)
+REFERENCE_LIMITS = Limits(wall_s=60, memory_mb=4096, disk_mb=64, pids=64, result_mb=256)
+RUN_LIMITS = Limits(wall_s=120, memory_mb=4096, disk_mb=64, pids=64, result_mb=256)
+COMPILE_LIMITS = Limits(wall_s=180, memory_mb=4096, disk_mb=256, pids=64, result_mb=64, open_files=512)
+
+
+class BadTask(Exception):
+    """A task file cannot be used; the message says why, in one line."""
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """A task and what is known of it at its true shapes."""
+
+    task: KernelTask
+    #: ``{"shape", "stride", "dtype"}`` or ``{"value"}`` per input.
+    inputs: Sequence[Mapping[str, Any]]
+    outputs: Sequence[Mapping[str, Any]]
+    state: Sequence[Mapping[str, Any]]
+    #: Positional and keyword arguments of ``Model``, plain.
+    init: Any
+    single_output: bool
+    dims: Sequence[shapes.Dimension] = field(default_factory=tuple)
+
+    @property
+    def dtypes(self) -> set[str]:
+        """Dtypes of inputs and state."""
+        return {str(item["dtype"]) for item in [*self.inputs, *self.state] if "dtype" in item}
+
+
+class KernelWorld:
+    """Opens workers when they are first needed.
+
+    Args:
+        sandbox: the sandbox in which workers live and compilers run; closed with the world.
+        workers: jobs of each kind at one time.
+        cancel: when set, running jobs are killed.
+    """
+
+    def __init__(self, sandbox: Sandbox, *, workers: int = 1, cancel: threading.Event | None = None) -> None:
+        self.sandbox = sandbox
+        self._workers = max(1, workers)
+        self._cancel = cancel
+        self._lock = threading.Lock()
+        self._pools: dict[str, WorkerPool] = {}
+
+    @classmethod
+    def open(
+        cls, choice: str, *, allow_unsafe: bool = False, workers: int = 1, cancel: threading.Event | None = None
+    ) -> KernelWorld:
+        """Open a world in the chosen sandbox.
+
+        Raises:
+            MissingPrerequisite: no sandbox works here.
+        """
+        return cls(open_sandbox(choice, allow_unsafe=allow_unsafe), workers=workers, cancel=cancel)
+
+    def _pool(self, kind: str) -> WorkerPool:
+        with self._lock:
+            if kind not in self._pools:
+                interpret = kind == "interpreter"
+                self._pools[kind] = WorkerPool(
+                    self.sandbox,
+                    preload=_INTERPRETER_MODULES if interpret else _COMPILER_MODULES,
+                    env={"TRITON_INTERPRET": "1"} if interpret else {"TRITON_DEFAULT_FP_FUSION": "1"},
+                    size=self._workers,
+                    cancel=self._cancel,
+                )
+            return self._pools[kind]
+
+    def warm(self) -> dict[str, Mapping[str, Any]]:
+        """Start one worker of each kind; returns what each says of itself."""
+        return {kind: self._pool(kind).warm() for kind in ("compiler", "interpreter")}
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    def inspect(self, task: KernelTask) -> TaskInfo:
+        """Run a task file's functions and describe what they give.
+
+        Raises:
+            BadTask: the file raises, hangs, or has not the form of a task.
+            MachineryFault: our own machinery failed.
+        """
+        try:
+            message, _ = call(
+                self._pool("compiler"), f"{_JOBS}.task_job:inspect_task", {"source": task.source}, (), INSPECT_LIMITS
+            )
+        except JobFailed as error:
+            raise BadTask(f"while the task's own functions ran, {error}") from None
+        found = message.header
+        if "error" in found:
+            raise BadTask(str(found["error"]))
+        return TaskInfo(
+            task=task,
+            inputs=found["inputs"],
+            outputs=found["outputs"],
+            state=found["state"],
+            init=found["init"],
+            single_output=bool(found["single_output"]),
+            dims=shapes.dimensions(task.source),
+        )
+
+    def trace(self, info: TaskInfo) -> Graph | str:
+        """Return the operator's graph, or the reason why it has none."""
+        cases = [shapes.rewrite(info.task.source, a) for a in shapes.trace_assignments(info.dims)]
+        header = {
+            "cases": cases,
+            "true_inputs": list(info.inputs),
+            "true_state": {item["name"]: item for item in info.state},
+        }
+        try:
+            message, _ = call(self._pool("compiler"), f"{_JOBS}.trace_job:trace_task", header, (), INSPECT_LIMITS)
+        except JobFailed as error:
+            return f"while the operator was traced, {error}"
+        if "error" in message.header:
+            return str(message.header["error"])
+        return graph_from_json(message.header["graph"])
+
+    def reference(self, cases: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], tuple[bytes, ...]]:
+        """Compute the reference on cases (see ``task_job.reference_cases``).
+
+        Raises:
+            BadTask: the reference ends the process.
+        """
+        try:
+            message, _ = call(
+                self._pool("compiler"), f"{_JOBS}.task_job:reference_cases", {"cases": list(cases)}, (), REFERENCE_LIMITS
+            )
+        except JobFailed as error:
+            raise BadTask(f"while the reference ran on small shapes, {error}") from None
+        return list(message.header["cases"]), message.blobs
+
+    # -- candidates --------------------------------------------------------------------------------------------------
+
+    def run(
+        self, source: str, cases: Sequence[Mapping[str, Any]], blobs: Sequence[bytes]
+    ) -> tuple[Mapping[str, Any], tuple[bytes, ...], Mapping[str, Any]]:
+        """Run a candidate in the interpreter (see ``candidate_job.run_candidate``); returns header, blobs, job facts.
+
+        Raises:
+            JobFailed: the candidate ended its process.
+            MachineryFault: our own machinery failed.
+        """
+        header = {"source": source, "cases": list(cases)}
+        message, job = call(
+            self._pool("interpreter"), f"{_JOBS}.candidate_job:run_candidate", header, blobs, RUN_LIMITS
+        )
+        return message.header, message.blobs, _facts(job)
+
+    def lower(self, source: str, info: TaskInfo) -> tuple[Mapping[str, Any], tuple[bytes, ...]]:
+        """Record a candidate's launches at the true shapes and lower them to Triton IR.
+
+        Raises:
+            JobFailed, MachineryFault: as :meth:`run`.
+        """
+        header = {"source": source, "init": info.init, "inputs": list(info.inputs), "arch": ["cuda", 90, 32]}
+        message, _ = call(self._pool("compiler"), f"{_JOBS}.compile_job:lower_launches", header, (), COMPILE_LIMITS)
+        return message.header, message.blobs
+
+    def compile_gpu(self, source: str, info: TaskInfo, archs: Sequence[GpuArch]) -> Mapping[str, Any]:
+        """Record a candidate's launches and compile them for GPU architectures.
+
+        Raises:
+            JobFailed, MachineryFault: as :meth:`run`.
+        """
+        header = {
+            "source": source,
+            "init": info.init,
+            "inputs": list(info.inputs),
+            "archs": [vars(arch) for arch in archs],
+        }
+        message, _ = call(self._pool("compiler"), f"{_JOBS}.gpu_job:compile_launches", header, (), COMPILE_LIMITS)
+        return message.header
+
+    def close(self) -> None:
+        """Kill all workers and release the sandbox."""
+        with self._lock:
+            pools = list(self._pools.values())
+            self._pools.clear()
+        for pool in pools:
+            pool.close()
+        self.sandbox.close()
+
+
+def _facts(job: Any) -> dict[str, Any]:
+    return {
+        "backend": job.backend,
+        "isolation": job.isolation,
+        "cpu_s": round(job.cpu_s, 3),
+        "wall_s": round(job.wall_s, 3),
+        "peak_mb": job.peak_mb,
+    }
