@@ -280,14 +280,15 @@ def _url(url_or_path: str | Path) -> URL:
 
 
 def _version(conn: Connection, what: str) -> int:
-    try:
-        found = conn.execute(text("SELECT version_num FROM schema_version")).scalar()
-    except sa.DBAPIError:
-        conn.rollback()
-        # Missing table, or a database that cannot be read at all (then this raises again, with the reason).
-        if inspect(conn).has_table("schema_version"):
-            raise
+    if conn.dialect.name == "sqlite":
+        # One cheap question where the answer is nearly always yes.
+        query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'schema_version'"
+        present = bool(conn.exec_driver_sql(query).scalar_one())
+    else:
+        present = inspect(conn).has_table("schema_version")
+    if not present:
         return 0
+    found = conn.execute(text("SELECT version_num FROM schema_version")).scalar()
     if found is None:
         return 0
     if not str(found).isdecimal():

@@ -6,6 +6,7 @@ The migrations in ``memory/migrations/versions`` build exactly this; a test comp
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -42,7 +43,7 @@ runs = Table(
     Column("id", _id, primary_key=True),
     Column("method", Text, nullable=False),
     Column("target", Text, nullable=False, default=""),
-    Column("seed", Integer, nullable=False),
+    Column("seed", BigInteger, nullable=False),
     Column("proposer", Text, nullable=False, default=""),
     Column("status", String(16), nullable=False),
     Column("reason", Text, nullable=False, default=""),
@@ -194,7 +195,7 @@ artifacts = Table(
     "artifacts",
     metadata,
     Column("sha", _sha, primary_key=True),
-    Column("size", Integer, nullable=False),
+    Column("size", BigInteger, nullable=False),
     Column("media", Text, nullable=False),
     Column("created", Float, nullable=False),
 )

@@ -73,6 +73,12 @@ class RunConfig:
     #: Turn SIGINT and SIGTERM into a clean stop (only possible in the main thread).
     handle_signals: bool = True
 
+    def __post_init__(self) -> None:
+        if not (isinstance(self.seed, int) and -(2**63) <= self.seed < 2**63):
+            raise UsageError(f"the seed {self.seed!r} is no whole number of 64 bits", "give for example --seed 7")
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"{self.workers} workers cannot work", "give --workers 1 or more")
+
     def document(self) -> dict[str, Any]:
         """Return the part that is kept with the run, as plain data."""
         kept = {k: v for k, v in asdict(self).items() if k not in ("home", "database", "handle_signals")}

@@ -173,8 +173,6 @@ def _resolved(config: RunConfig) -> RunConfig:
 
     from orienteer.agents.runtime.models import choose_model
 
-    if config.workers is not None and config.workers < 1:
-        raise UsageError(f"{config.workers} workers cannot work", "give --workers 1 or more")
     return replace(config, model=choose_model(config.model)[0])
 
 

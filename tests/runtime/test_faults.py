@@ -81,9 +81,9 @@ def test_a_lost_artifact_is_said(home):
 
 def test_an_endpoint_that_cannot_serve_ends_the_run_and_nothing_is_lost(home, tmp_path, log):
     script = tmp_path / "script.jsonl"
-    answers = {"match": "for", "replies": ["7", "-3", "12", "55"]}
-    script.write_text(json.dumps({"match": "from 0 ", "replies": ["7", "-3", "12", "55"]}) + "\n"
-                      + json.dumps({"match": "for", "fail": "endpoint", "message": "no such model"}) + "\n")  # fmt: skip
+    replies = ["7", "-3", "12", "55"]
+    dead = {"match": "for", "fail": "endpoint", "message": "no such model"}
+    script.write_text("\n".join(json.dumps(entry) for entry in ({"match": "from 0 ", "replies": replies}, dead)))
     with pytest.raises(EndpointError):
         start_run(toy(model=f"scripted/{script}", options={"log": log.path}))
     row = list_runs()[0]
@@ -91,7 +91,7 @@ def test_an_endpoint_that_cannot_serve_ends_the_run_and_nothing_is_lost(home, tm
     document = show_run(row["id"])
     first = [e for e in document["evaluations"] if e["step"] == 0]
     assert first
-    script.write_text(json.dumps(answers) + "\n")
+    script.write_text(json.dumps({"match": "for", "replies": replies}))
     final = resume_run(row["id"])
     assert final.status == "done"
     begun = [entry[2] for entry in log.entries("evaluate")]

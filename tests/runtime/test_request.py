@@ -11,7 +11,7 @@ from pydantic import Field
 
 from orienteer.agents.runtime import Method, Settings, registry
 from orienteer.agents.runtime.budget import Budget
-from orienteer.agents.runtime.config import Budgets, build_settings, parse_set
+from orienteer.agents.runtime.config import Budgets, RunConfig, build_settings, parse_set
 from orienteer.errors import BudgetReached, Interrupted, UsageError
 
 
@@ -149,3 +149,9 @@ def test_waiting_for_calls_in_flight_ends_when_they_settle_or_the_run_stops():
     cancel.set()
     thread.join(10)
     assert got[1] == "stopped"
+
+
+@pytest.mark.parametrize("bad", [{"seed": 2**63}, {"seed": "x"}, {"workers": 0}, {"settings": {"x": float("nan")}}])
+def test_bad_requests(bad):
+    with pytest.raises(UsageError):
+        RunConfig("x", **bad).document()

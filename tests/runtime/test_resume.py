@@ -183,6 +183,33 @@ def test_a_signal_stops_the_run_and_it_goes_on_later(home, log, script, forks, n
     assert fingerprint(show_run(final.id)) == fingerprint(show_run(base.id))
 
 
+def test_interrupted_at_random_moments_from_the_first_on(home, log, script, forks, tmp_path):
+    server = forks()
+    began = time.monotonic()
+    server.start(config=request(tmp_path / "base", log, script))
+    assert server.wait()[1]["status"] == "done"
+    length = time.monotonic() - began
+    base = fingerprint(show_run("last", tmp_path / "base"))
+    rng = random.Random(3)
+    for number in range(8):
+        place, effects = tmp_path / f"home-{number}", type(log)()
+        effects.path = str(tmp_path / f"effects-{number}")
+        pid = server.start(config=request(place, effects, script))
+        time.sleep(length * (number + rng.random()) / 8)
+        os.kill(pid, signal.SIGINT)
+        _, answer = server.wait()
+        runs = list_runs(place) if place.exists() else []
+        if not runs:
+            continue  # before there was a run
+        if answer is not None and "error" in answer:
+            assert answer["error"] == "Interrupted", answer
+            assert runs[0]["status"] == "interrupted"
+        before = [(finished(place)[0], len(effects.entries()))]
+        assert resume_run(runs[0]["id"], home_path=str(place)).status == "done"
+        check_nothing_repeated(place, effects, before)
+        assert fingerprint(show_run("last", place)) == base
+
+
 def test_a_second_signal_ends_the_process_at_once(home, log, forks):
     server = forks()
     pid = server.start(config=request(home, log, "offline", delay=60))

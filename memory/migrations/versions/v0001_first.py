@@ -15,7 +15,7 @@ def upgrade() -> None:
     op.create_table(
         "artifacts",
         sa.Column("sha", sa.String(length=64), nullable=False),
-        sa.Column("size", sa.Integer(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("media", sa.Text(), nullable=False),
         sa.Column("created", sa.Float(), nullable=False),
         sa.PrimaryKeyConstraint("sha"),
@@ -31,7 +31,7 @@ def upgrade() -> None:
         sa.Column("id", sa.String(length=64), nullable=False),
         sa.Column("method", sa.Text(), nullable=False),
         sa.Column("target", sa.Text(), nullable=False),
-        sa.Column("seed", sa.Integer(), nullable=False),
+        sa.Column("seed", sa.BigInteger(), nullable=False),
         sa.Column("proposer", sa.Text(), nullable=False),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
