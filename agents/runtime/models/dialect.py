@@ -122,6 +122,17 @@ def is_context(text: str) -> bool:
     return bool(_CONTEXT.search(text))
 
 
+def names_parameter(text: str, params: dict[str, Any]) -> bool:
+    """Say whether a refusal is about something optional that we sent, rather than about the model as such."""
+    low = text.lower()
+    names = set(params) - {"model", "messages", "stream"}
+    if params["messages"] and params["messages"][0]["role"] != "user":
+        names |= {"role", f"{params['messages'][0]['role']} message"}
+    if "response_format" in params:
+        names |= {"json_schema", "json_object", "json mode", "structured output", "response format"}
+    return any(name in low for name in names) or "max_completion_tokens" in low
+
+
 def _int(text: str) -> int:
     return int(text.replace(",", "") or 0)
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from orienteer.agents.runtime.models.answer import Answer, error_text, read_answer, split_text
-from orienteer.agents.runtime.models.dialect import Dialect, adapt, is_context, room_for_reply
+from orienteer.agents.runtime.models.dialect import Dialect, adapt, is_context, names_parameter, room_for_reply
 from orienteer.agents.runtime.models.prices import PriceTable
 from orienteer.agents.runtime.models.retry import RetryPolicy, retryable
 from orienteer.agents.runtime.models.text import DEFAULT_URL, Scrubber, estimate_tokens, shorten
@@ -182,7 +182,7 @@ class OpenAIEndpoint:
             if answer.fault == "error_body":
                 status, words = answer.error_status, answer.detail
                 if status is None:
-                    status = 400 if self._named(words, params) else None
+                    status = 400 if is_context(words) or names_parameter(words, params) else None
                 if status is None:
                     raise self._failure(call, params, "error_body", f"the endpoint answered with an error: {words}")
         if raw.fault and (status is None or 200 <= status < 300) and not words:
@@ -191,8 +191,9 @@ class OpenAIEndpoint:
         if status is None:
             raise self._failure(call, params, "invalid", "the endpoint gave no status")
         words = words or self._words(raw)
-        self._refuse(status, words)
-        if status in _REFUSALS and not (status == 501 and not self._named(words, params)):
+        if not (status in (400, 422) and names_parameter(words, params)):
+            self._refuse(status, words)
+        if status in _REFUSALS and (status != 501 or names_parameter(words, params)):
             self._adapt(status, words, dialect, params, call, emit)
             return None
         if status >= 500 and is_context(words):
@@ -202,12 +203,6 @@ class OpenAIEndpoint:
             self._again(call, params, kind, f"HTTP {status}: {words}", raw.headers, cancel, emit)
             return None
         raise self._failure(call, params, "refused", f"HTTP {status}: {words}")
-
-    def _named(self, words: str, params: dict[str, Any]) -> bool:
-        low = words.lower()
-        return is_context(low) or any(
-            name in low for name in (*params, "max_completion_tokens", "json_schema", "system")
-        )
 
     def _words(self, raw: Raw) -> str:
         text = raw.body.decode("utf-8", "replace")

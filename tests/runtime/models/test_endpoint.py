@@ -266,6 +266,8 @@ def refusing(kit, *rules, status=400):
         ("seed", "unknown field: seed", "seed", "temperature"),
         ("seed", "Extra inputs are not permitted (body.seed)", "seed", "temperature"),
         ("seed", "bad request", "seed", "max_tokens"),
+        ("temperature", "model tiny: temperature is not supported", "temperature", "max_tokens"),
+        ("max_tokens", "with this model max_tokens is not available", "max_tokens", "max_completion_tokens"),
     ],
 )
 def test_refused_parameters(bench, kit, status, rule, words, absent, present):
@@ -278,6 +280,17 @@ def test_refused_parameters(bench, kit, status, rule, words, absent, present):
     # Remembered for the run, and said once.
     assert b.ask("next", temperature=0.5, seed=3).calls == 1
     assert b.kinds().count("model.adapted") == 1
+
+
+def test_refused_roles_and_formats_that_blame_the_model(bench, kit):
+    b = bench()
+    b.server.script = refusing(
+        kit,
+        (lambda body: body["messages"][0]["role"] == "system", "for this model the system role is not supported"),
+        (lambda body: "response_format" in body, "model tiny: response_format is not supported"),
+    )
+    reply = b.ask(schema=SCHEMA)
+    assert reply.data == GOOD and reply.sent["response_format"] == "plain"
 
 
 def test_several_refusals_in_a_row(bench, kit):
