@@ -3,7 +3,8 @@
 A deny list: the call fails with EPERM (``clone3`` with ENOSYS, so that the C library falls back to ``clone``, whose
 flags can be inspected). It stands behind the namespaces and closes what they leave open: reading other processes,
 kernel attack surface with a record (bpf, io_uring, userfaultfd, keyrings, perf), new namespaces and mounts, and
-pushing characters into a terminal. Standard library only: also used inside a sandbox.
+pushing characters into a terminal, or leaving something behind that no kill removes. Standard library only: also used
+inside a sandbox.
 """
 
 from __future__ import annotations
@@ -58,6 +59,12 @@ CALLS: dict[str, tuple[int, int]] = {
     "ustat": (136, 0),
     "fanotify_init": (300, 262),
     "lookup_dcookie": (212, 18),
+    # System V and POSIX queues outlive the processes that made them: a message for the next job of a shared namespace.
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
 }
 
 #: What only the setup of a job needs; the filter of the job itself refuses it.

@@ -126,7 +126,7 @@ class Run:
             plan.key = self.key
             plan.function = resolve(header["function"])
             plan.message = (header["message"], blobs)
-            if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
+            if _threads() > 1:
                 raise RuntimeError(f"the module of {header['function']} started a thread; a fork would lose it")
             return
         plan.argv = list(header["argv"])
@@ -244,7 +244,7 @@ class Run:
                 self._collect(reply, blobs)
         for fd in self.pipes:
             os.close(fd)
-        reply["clean"] = self._wipe()
+        reply["clean"] = self._wipe() and _threads() == 1
         return reply, blobs
 
     def _judge(self, reply: dict[str, Any]) -> None:
@@ -292,11 +292,12 @@ class Run:
             return not Path(self.work).exists()
         if getattr(self, "nested", False):
             return True
-        for folder in ("/tmp", "/dev/shm"):
-            for entry in Path(folder).iterdir():
+        folders = [Path(folder) for folder in ("/tmp", "/dev/shm", "/dev/mqueue") if Path(folder).is_dir()]
+        for folder in folders:
+            for entry in folder.iterdir():
                 remove(entry)
         shown = {Path(path).relative_to("/tmp").parts[0] for path in self.host.shown}
-        left = {entry.name for folder in ("/tmp", "/dev/shm") for entry in Path(folder).iterdir()}
+        left = {entry.name for folder in folders for entry in folder.iterdir()}
         return left <= shown
 
 
@@ -316,6 +317,10 @@ def resolve(name: str) -> Callable[..., Any]:
         return dict(answer.header), tuple(answer.blobs)
 
     return run
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))  # noqa: PTH208
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -65,6 +65,26 @@ def test_preload_that_fails_is_named(tools, backend):
             pool.warm()
 
 
+def test_threads_before_the_fork_are_refused(tools, backend, tmp_path, monkeypatch):
+    from orienteer.environments.execution import WorkerPool
+
+    for folder in [tmp_path, *list(tmp_path.parents)[:2]]:
+        folder.chmod(folder.stat().st_mode | 0o055)
+    name = f"starts_thread_{secrets.token_hex(4)}"
+    (tmp_path / f"{name}.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+        "def fine(message): return message\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    pool = WorkerPool(tools.open_or_skip(backend), preload=[name], binds=[tmp_path])
+    with pool, pytest.raises(OrienteerError, match="started 1 threads"):
+        pool.warm()
+    with WorkerPool(tools.open_or_skip(backend), preload=["json"], binds=[tmp_path, tools.HOSTILE]) as pool:
+        result = pool.run(f"{name}:fine", Message({}), Limits())
+        assert result.cause == ExitCause.SANDBOX_ERROR and "thread" in result.error
+        assert run(pool, "fine").value is not None  # in a fresh worker
+
+
 def test_worker_that_is_killed_is_replaced(tools, backend):
     with tools.hostile_pool(backend) as pool:
         tag = "wk" + secrets.token_hex(5)

@@ -197,31 +197,49 @@ def list_folders(message):
     return Message({"seen": seen})
 
 
+def _folders():
+    """Every folder that might take a file, a few levels deep."""
+    for top, folders, _ in os.walk("/"):
+        depth = top.count("/")
+        if depth >= (1 if top.startswith(("/proc", "/sys")) else 3):
+            folders.clear()
+        yield top
+
+
 def leave_file(message):
     """Leave the secret wherever another candidate might look."""
     left = []
-    for folder in (os.getcwd(), "/tmp", "/dev/shm", "/var/tmp"):
+    for folder in (os.getcwd(), *_folders()):
         try:
             with open(f"{folder}/{message.header['file']}", "w") as file:
+                left.append(folder)
                 file.write(message.header["secret"])
-            left.append(folder)
         except OSError:
             pass
-    return Message({"left": left})
+    left_queues = 0
+    for make in (
+        lambda: LIBC.shmget(message.header["key"], 4096, 0o1666),
+        lambda: LIBC.semget(message.header["key"], 1, 0o1666),
+        lambda: LIBC.msgget(message.header["key"], 0o1666),
+    ):
+        left_queues += make() >= 0
+    return Message({"left": left, "queues": left_queues})
 
 
 def find_file(message):
-    """Look for what another candidate left: in folders, and through every process that can be seen."""
+    """Look for what another candidate left: in folders, in queues, and through every process that can be seen."""
     found = []
-    for top in ("/tmp", "/dev/shm", "/var/tmp"):
-        for folder, _, names in os.walk(top):
-            if message.header["file"] in names:
-                found.append(folder)
+    for folder in _folders():
+        if os.path.lexists(f"{folder}/{message.header['file']}"):
+            found.append(folder)
     for entry in os.listdir("/proc"):
         for way in ("root/tmp", "cwd"):
             path = f"/proc/{entry}/{way}/{message.header['file']}"
             if entry.isdigit() and os.path.exists(path):
                 found.append(path)
+    for name in ("shmget", "semget", "msgget"):
+        if getattr(LIBC, name)(message.header["key"], 0, 0) >= 0:
+            found.append(name)
     return Message({"found": found})
 
 

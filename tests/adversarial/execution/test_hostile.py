@@ -196,10 +196,10 @@ def test_home_is_not_readable(pool, backend, tmp_path):
 
 def test_other_candidates_are_not_readable(pool, backend):
     promised("others", backend)
-    file, secret = f"left-{secrets.token_hex(4)}", secrets.token_hex(8)
-    left = attack(pool, "leave_file", file=file, secret=secret)
+    file, secret, key = f"left-{secrets.token_hex(4)}", secrets.token_hex(8), secrets.randbelow(1 << 30) + 1
+    left = attack(pool, "leave_file", file=file, secret=secret, key=key)
     assert left.value.header["left"]
-    assert attack(pool, "find_file", file=file).value.header == {"found": []}
+    assert attack(pool, "find_file", file=file, key=key).value.header == {"found": []}
 
 
 def test_memory_holds_nothing_of_other_candidates(pool, backend):
