@@ -44,10 +44,11 @@ class Catalogue:
         with self.db.read() as conn:
             return list(conn.execute(query).scalars())
 
-    def update(self, run_id: str, **values: Any) -> None:
-        """Change columns of a run."""
+    def update(self, run_id: str, *, owner: str | None = None, **values: Any) -> None:
+        """Change columns of a run; with ``owner`` only if that is its owner still."""
+        query = update(runs).where(_R.id == run_id)
         with self.db.write() as conn:
-            conn.execute(update(runs).where(_R.id == run_id).values(**values))
+            conn.execute((query if owner is None else query.where(_R.owner_json == owner)).values(**values))
 
     def claim(self, run_id: str, seen_owner: str, owner: str) -> bool:
         """Make ``owner`` the run's process if the owner is still the one that was seen; exactly one claimer wins."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -201,6 +202,16 @@ class Method:
     def result(self, run: Run, state: Plain) -> Plain:
         """Return the run's result as one plain document; printed by ``--json`` and kept with the run."""
         return state
+
+    @classmethod
+    def rows(cls, result: Plain) -> list[dict[str, str]]:
+        """Return the result as rows of a table for people (column title -> cell), every row with the same columns."""
+        return []
+
+    @classmethod
+    def setups(cls, target: str, home: Path) -> tuple[str, ...]:
+        """Return the ``agent setup`` steps that a run for this target would gain from and that are not done yet."""
+        return ()
 
     def close(self) -> None:
         """Release what the method opened (workers, sandboxes). Called once, also after an error."""

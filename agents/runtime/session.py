@@ -319,7 +319,7 @@ class Session:
         # The store may be what ended the run; then its error is the one to show.
         with suppress(StoreError):
             self._journal.flush()
-            self._catalogue.update(self._id, **values)
+            self._catalogue.update(self._id, owner=self._claim, **values)
 
     def _mark(self) -> None:
         """Called when the process is about to be ended by a second signal."""

@@ -47,7 +47,7 @@ class SortingNetwork(Method):
 
     def propose(self, run: Run, ask: Ask) -> Proposal:
         rng, network = run.rng("mutate", ask.step, ask.slot), list(ask.directive["from"])
-        for _ in range(rng.randint(1, 3)):
+        for _ in range(min(len(network), rng.randint(1, 3))):
             network.pop(rng.randrange(len(network)))
         if rng.random() < 0.5:
             network.insert(rng.randrange(len(network) + 1), sorted(rng.sample(range(run.settings.wires), 2)))

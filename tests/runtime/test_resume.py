@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sqlite3
+import threading
 import time
 
 import pytest
@@ -215,14 +216,40 @@ def test_a_second_signal_ends_the_process_at_once(home, log, forks):
     pid = server.start(config=request(home, log, "offline", delay=60))
     while len(log.entries("evaluate")) < 2:
         time.sleep(0.01)
-    os.kill(pid, signal.SIGINT)
-    time.sleep(0.2)
+    for _ in range(3):  # at once: one Ctrl-C and its echoes
+        os.kill(pid, signal.SIGINT)
+    time.sleep(0.6)
+    os.kill(pid, 0)
     os.kill(pid, signal.SIGINT)
     began = time.monotonic()
     status, _ = server.wait()
     assert os.waitstatus_to_exitcode(status) == 130
     assert time.monotonic() - began < 30
     assert list_runs(home)[0]["status"] == "interrupted"
+
+
+def test_a_forked_child_dies_of_its_own_signal_and_the_run_does_not_notice():
+    from orienteer.agents.runtime.stopping import stoppable
+
+    cancel, marks = threading.Event(), []
+    before = signal.getsignal(signal.SIGTERM)
+    with stoppable(cancel, lambda: marks.append(1)):
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        time.sleep(0.1)
+        os.kill(pid, signal.SIGTERM)
+        assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGTERM
+        lives = os.fork()  # holds our pipe open beyond the block
+        if lives == 0:
+            time.sleep(60)
+            os._exit(0)
+        time.sleep(0.1)
+        assert not cancel.is_set()
+    os.kill(lives, signal.SIGKILL)
+    os.waitpid(lives, 0)
+    assert signal.getsignal(signal.SIGTERM) is before and not marks
 
 
 def test_a_live_run_cannot_be_resumed_and_a_dead_one_at_once(home, log, forks):
