@@ -1,0 +1,1 @@
+"""Who judges: gates, comparisons, checks against cheating."""

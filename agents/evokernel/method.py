@@ -2,7 +2,8 @@
 
 Every round sweeps the whole task set (batch order): each task without a feasible kernel gets one more attempt, which
 carries what was wrong with the last. A task ends at its first feasible kernel, when the attempts are used up, or when
-the proposer has nothing more. (arXiv 2603.10846, section on cold-start drafting; the value-learnt memory is not in yet.)
+the proposer has nothing more. (arXiv 2603.10846, section on cold-start drafting; the value-learnt memory is not in
+yet.)
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -28,6 +31,7 @@ from orienteer.agents.runtime.method import (
     Proposal,
     ProposalFailed,
     Settings,
+    Status,
 )
 from orienteer.agents.runtime.run import Run
 from orienteer.environments.kernel import targets, toolchain
@@ -40,6 +44,8 @@ from orienteer.kernels.blocks.graph import Graph
 
 _T = TypeVar("_T")
 #: Proposal failures after which another attempt would fail in the same way.
+_GATES = ("static", "compile", "run", "honest")
+_MARKS = {"passed": "pass", "failed": "FAIL", "skipped": "SKIP"}
 _FINAL = frozenset({"no-building-block", "not-traceable", "exhausted"})
 
 
@@ -93,7 +99,7 @@ class EvoKernel(Method):
         _require_triton()
         self._open(run, settings)
         rejected: dict[str, str] = dict(kept["rejected"]) if kept is not None else {}
-        inspected = self._in_parallel(run, [(task.name, lambda task=task: self._prepare(task)) for task in tasks])
+        inspected = self._in_parallel(run, [(task.name, partial(self._prepare, task)) for task in tasks])
         good: dict[str, Any] = {}
         for task in tasks:
             problem = inspected[task.name]
@@ -245,7 +251,7 @@ class EvoKernel(Method):
         if failed is not None:
             failure = Failure(failed.kind or failed.name, f"{failed.name}: {failed.detail}")
             return Evaluation("failed", evidence=verdict.evidence, failure=failure, metrics=metrics, log=verdict.log)
-        status = "unknown" if verdict.skipped else "ok"
+        status: Status = "unknown" if verdict.skipped else "ok"
         return Evaluation(status, evidence=verdict.evidence, metrics=metrics, log=verdict.log)
 
     def learn(self, run: Run, state: Plain, outcomes: Sequence[Outcome]) -> Plain:
@@ -260,13 +266,19 @@ class EvoKernel(Method):
                 item["last"] = outcome.candidate.id
             evaluation = outcome.evaluation
             if evaluation is not None and evaluation.status != "failed":
-                item["feasible" if evaluation.status == "ok" else "given_up"] = outcome.candidate.id if outcome.candidate else ""
+                item["feasible" if evaluation.status == "ok" else "given_up"] = (
+                    outcome.candidate.id if outcome.candidate else ""
+                )
                 item["evidence"] = evaluation.evidence
                 item.pop("failure", None)
                 continue
             failure = evaluation.failure if evaluation is not None else outcome.failure
             if failure is not None:
-                item["failure"] = {"kind": failure.kind, "message": failure.message, "gate": failure.message.split(":")[0]}
+                item["failure"] = {
+                    "kind": failure.kind,
+                    "message": failure.message,
+                    "gate": failure.message.split(":")[0],
+                }
                 if failure.kind in _FINAL:
                     item["given_up"] = failure.kind
         return {**state, "tasks": tasks}
@@ -279,7 +291,7 @@ class EvoKernel(Method):
         outcomes = {o.candidate.id: o for o in run.outcomes() if o.candidate is not None}
         for name, item in state["tasks"].items():
             chosen = item.get("feasible") or (item.get("given_up") if item.get("given_up") in outcomes else None)
-            outcome = outcomes.get(chosen) or outcomes.get(item.get("last", ""))
+            outcome = outcomes.get(chosen or "") or outcomes.get(item.get("last", ""))
             evaluation = outcome.evaluation if outcome is not None else None
             rows.append(
                 {
@@ -289,7 +301,9 @@ class EvoKernel(Method):
                     "gates": evaluation.metrics.get("gates", []) if evaluation is not None else [],
                     "proposer": run.proposer,
                     "made_of": dict(outcome.candidate.notes) if outcome is not None and outcome.candidate else {},
-                    "kernel": self._write(run, name, outcome.candidate) if chosen and outcome and outcome.candidate else None,
+                    "kernel": self._write(run, name, outcome.candidate)
+                    if chosen and outcome and outcome.candidate
+                    else None,
                     "candidate": chosen,
                     "attempts": item["tries"],
                     "failure": item.get("failure"),
@@ -298,8 +312,21 @@ class EvoKernel(Method):
             )
         for name, reason in state["rejected"].items():
             failure = {"kind": "bad-task", "message": reason}
-            rows.append({"task": name, "status": "rejected", "evidence": "", "gates": [], "proposer": run.proposer,
-                         "kernel": None, "candidate": None, "attempts": 0, "failure": failure, "seed": run.seed})  # fmt: skip
+            rows.append(
+                {
+                    "task": name,
+                    "status": "rejected",
+                    "evidence": "",
+                    "gates": [],
+                    "proposer": run.proposer,
+                    "made_of": {},
+                    "kernel": None,
+                    "candidate": None,
+                    "attempts": 0,
+                    "failure": failure,
+                    "seed": run.seed,
+                }
+            )
         proven = sum(row["status"] == "proven" for row in rows)
         return {"target": run.target or "npu", "tasks": rows, "proven": proven, "of": len(rows)}
 
@@ -310,6 +337,32 @@ class EvoKernel(Method):
         path = folder / f"{task}.py"
         path.write_text(candidate.content, encoding="utf-8")
         return str(path)
+
+    @classmethod
+    def rows(cls, result: Plain) -> list[dict[str, str]]:
+        """One row per task: every gate's answer, the evidence level, the proposer and the attempts."""
+        rows = []
+        for item in result.get("tasks", []):
+            gates = {gate["gate"]: gate for gate in item["gates"]}
+            failure = item.get("failure") or {}
+            skipped = next((gate["detail"] for gate in item["gates"] if gate["status"] == "skipped"), "")
+            rows.append(
+                {
+                    "task": item["task"],
+                    "status": item["status"],
+                    **{name: _MARKS.get(gates[name]["status"], "-") if name in gates else "-" for name in _GATES},
+                    "evidence": item["evidence"] or "none",
+                    "proposer": item["proposer"],
+                    "tries": str(item["attempts"]),
+                    "remark": skipped or failure.get("message", ""),
+                }
+            )
+        return rows
+
+    @classmethod
+    def setups(cls, target: str, home: Path) -> tuple[str, ...]:
+        """The Ascend compiler, for the target ``npu``."""
+        return ("npu",) if (target or "npu") == "npu" and toolchain.find(home) is None else ()
 
     def close(self) -> None:
         """Kill the workers."""
@@ -324,7 +377,13 @@ def _settings(run: Run) -> EvoKernelSettings:
 
 
 def _gate(gate: Any) -> Plain:
-    return {"gate": gate.name, "status": gate.status, "kind": gate.kind, "detail": gate.detail, "facts": dict(gate.facts)}
+    return {
+        "gate": gate.name,
+        "status": gate.status,
+        "kind": gate.kind,
+        "detail": gate.detail,
+        "facts": dict(gate.facts),
+    }
 
 
 def _require_triton() -> None:

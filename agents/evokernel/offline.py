@@ -20,7 +20,12 @@ from orienteer.kernels.blocks.schedule import Schedule
 #: Schedules are tried in this order: each entry changes some parameters of the target's first one.
 _STEPS: dict[str, tuple[dict[str, Any], ...]] = {
     "element": ({}, {"flat_block": 4096}, {"flat_block": 512}, {"flat_block": 256}),
-    "reduction": ({}, {"whole_row": 1, "row_block": 2048}, {"whole_row": 1, "row_block": 1024}, {"whole_row": 1, "row_block": 256}),
+    "reduction": (
+        {},
+        {"whole_row": 1, "row_block": 2048},
+        {"whole_row": 1, "row_block": 1024},
+        {"whole_row": 1, "row_block": 256},
+    ),
     "scan": ({}, {"whole_row": 1, "row_block": 1024}, {"whole_row": 1, "row_block": 256}),
     "matmul": (
         {},

@@ -1,7 +1,7 @@
 """Compiling Triton IR for Ascend by the vendor's compiler: no NPU, no CANN.
 
-The chain is ``triton-adapter-opt`` (Triton IR to linalg) and ``bishengir-compile`` (linalg to HIVM, the vendor's IR with
-planned on-chip addresses and pipe flags). It ends before machine code, because ``hivmc`` is part of CANN; the exit
+The chain is ``triton-adapter-opt`` (Triton IR to linalg) and ``bishengir-compile`` (linalg to HIVM, the vendor's IR
+with planned on-chip addresses and pipe flags). It ends before machine code, because ``hivmc`` is part of CANN; the exit
 status is 1 even then. A compilation counts only when the final HIVM module was written and the pipeline did not
 report failure.
 """
@@ -42,7 +42,9 @@ class AscendCompilation:
     cpu_s: float = 0.0
 
 
-def compile_ttir(sandbox: Sandbox, toolchain: AscendToolchain, chip: AscendChip, name: str, ttir: str) -> AscendCompilation:
+def compile_ttir(
+    sandbox: Sandbox, toolchain: AscendToolchain, chip: AscendChip, name: str, ttir: str
+) -> AscendCompilation:
     """Compile one kernel's Triton IR for a chip, inside the sandbox.
 
     Raises:
@@ -124,6 +126,8 @@ def _explain(kernel: str, log: str, cause: ExitCause) -> str:
     if cause is not ExitCause.OK:
         return f"{kernel}: the compiler ended by {cause} (limits: {LIMITS.wall_s:.0f} s, {LIMITS.memory_mb} MiB)"
     lines = [line.strip() for line in log.splitlines() if not _NOISE.search(line)]
-    errors = [re.sub(r'^(?:loc\([^)]*\)|"?[\w./-]+"?(?::\d+)*):\s*', "", line) for line in lines if "error" in line.lower()]
+    errors = [
+        re.sub(r'^(?:loc\([^)]*\)|"?[\w./-]+"?(?::\d+)*):\s*', "", line) for line in lines if "error" in line.lower()
+    ]
     text = " | ".join(dict.fromkeys(errors[:3])) or (lines[0] if lines else "no output")
     return f"{kernel}: {text}"[:800]

@@ -120,11 +120,11 @@ class _Harness:
         with torch.no_grad():
             for call in case["calls"]:
                 originals = []
-                for guard, spec in zip(held, call["inputs"], strict=True):
-                    if guard is not None:
+                for holder, spec in zip(held, call["inputs"], strict=True):
+                    if holder is not None:
                         value = from_bytes(spec, data[spec["blob"]])
-                        guard.tensor.copy_(value)
-                        originals.append((guard, value))
+                        holder.tensor.copy_(value)
+                        originals.append((holder, value))
                 watch = _Watch()
                 with watch:
                     result = model(*inputs)
@@ -232,7 +232,7 @@ def _watch_class() -> type:
     return Watch
 
 
-def _Watch() -> Any:  # noqa: N802  (a class that needs torch, made on first use)
+def _Watch() -> Any:
     global _watch
     if _watch is None:
         _watch = _watch_class()

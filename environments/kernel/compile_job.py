@@ -47,9 +47,7 @@ def lower_launches(message: Message) -> Message:
         try:
             ttir = _ttir(launch, message.header["arch"])
         except BaseException as error:
-            return Message(
-                {"error": {"kind": "frontend", "message": f"{launch['name']}: {explain(error)}"}}
-            )
+            return Message({"error": {"kind": "frontend", "message": f"{launch['name']}: {explain(error)}"}})
         blobs.append(ttir.encode())
         plain = {key: value for key, value in launch.items() if key not in ("fn", "attrs", "raw_constants")}
         kernels.append({**plain, "blob": len(blobs) - 1})
@@ -140,7 +138,9 @@ class Recorder:
             "name": name,
             "fn": function,
             "signature": signature,
-            "constants": {k: v if isinstance(v, (bool, int, float, str)) or v is None else str(v) for k, v in constants.items()},
+            "constants": {
+                k: v if isinstance(v, (bool, int, float, str)) or v is None else str(v) for k, v in constants.items()
+            },
             "raw_constants": constants,
             "scalars": scalars,
             "attrs": attributes,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orienteer.environments.execution import ExitCause, JobResult, Limits, Message, WorkerPool
+from orienteer.environments.execution import ExitCause, JobResult, Limits, Message
+from orienteer.environments.execution.pool import WorkerPool
 
 
 class MachineryFault(Exception):

@@ -71,7 +71,9 @@ ALLOWED_ATEN = frozenset(
 class Launch:
     """One launch: kernel, arguments by name, grid."""
 
-    def __init__(self, kernel: str, fn: Any, arguments: dict[str, Any], options: dict[str, Any], grid: list[int]) -> None:
+    def __init__(
+        self, kernel: str, fn: Any, arguments: dict[str, Any], options: dict[str, Any], grid: list[int]
+    ) -> None:
         self.kernel, self.fn, self.arguments, self.options, self.grid = kernel, fn, arguments, options, grid
 
 

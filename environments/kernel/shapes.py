@@ -38,9 +38,9 @@ def dimensions(source: str) -> tuple[Dimension, ...]:
         # A small number that no constructor sees is a size (a batch), not a hyperparameter.
         if value > SMALL or (value > 1 and name in only_inputs):
             found.setdefault(name, value)
-    for node in _shape_literals(tree):
-        if node.value > SMALL:
-            found.setdefault(f"literal:{node.value}", node.value)
+    for value, _ in _shape_literals(tree):
+        if value > SMALL:
+            found.setdefault(f"literal:{value}", value)
     return tuple(Dimension(name, value) for name, value in found.items())
 
 
@@ -54,8 +54,8 @@ def rewrite(source: str, assignment: Mapping[str, int]) -> str:
     for name, _, node in _constants(tree):
         if name in assignment:
             edits.append((node.lineno, node.col_offset, node.end_col_offset or 0, str(assignment[name])))
-    for node in _shape_literals(tree):
-        key = f"literal:{node.value}"
+    for value, node in _shape_literals(tree):
+        key = f"literal:{value}"
         if key in assignment:
             edits.append((node.lineno, node.col_offset, node.end_col_offset or 0, str(assignment[key])))
     lines = [line.encode() for line in source.splitlines(keepends=True)]
@@ -68,6 +68,11 @@ def rewrite(source: str, assignment: Mapping[str, int]) -> str:
 def _constants(tree: ast.Module) -> list[tuple[str, int, ast.Constant]]:
     """Module-level ``NAME = integer`` (also annotated, and tuples of integers as ``NAME[0]`` ...)."""
     out: list[tuple[str, int, ast.Constant]] = []
+
+    def add(name: str, node: ast.expr) -> None:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            out.append((name, node.value, node))
+
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target, value = node.targets[0], node.value
@@ -75,26 +80,25 @@ def _constants(tree: ast.Module) -> list[tuple[str, int, ast.Constant]]:
             target, value = node.target, node.value
         else:
             continue
-        if not isinstance(target, ast.Name):
-            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-                for name, item in zip(target.elts, value.elts, strict=True):
-                    if isinstance(name, ast.Name) and _is_int(item):
-                        out.append((name.id, item.value, item))  # type: ignore[attr-defined]
-            continue
-        if _is_int(value):
-            out.append((target.id, value.value, value))  # type: ignore[attr-defined,arg-type]
-        elif isinstance(value, (ast.Tuple, ast.List)):
-            for position, item in enumerate(value.elts):
-                if _is_int(item):
-                    out.append((f"{target.id}[{position}]", item.value, item))  # type: ignore[attr-defined]
+        if isinstance(target, ast.Name):
+            add(target.id, value)
+            if isinstance(value, (ast.Tuple, ast.List)):
+                for position, item in enumerate(value.elts):
+                    add(f"{target.id}[{position}]", item)
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            for name, item in zip(target.elts, value.elts, strict=True):
+                if isinstance(name, ast.Name):
+                    add(name.id, item)
     return out
 
 
-def _shape_literals(tree: ast.Module) -> list[ast.Constant]:
-    out: list[ast.Constant] = []
+def _shape_literals(tree: ast.Module) -> list[tuple[int, ast.Constant]]:
+    out: list[tuple[int, ast.Constant]] = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name in _SHAPE_FUNCTIONS:
-            out.extend(item for item in ast.walk(node) if _is_int(item))  # type: ignore[misc]
+            for item in ast.walk(node):
+                if isinstance(item, ast.Constant) and type(item.value) is int:
+                    out.append((item.value, item))
     return out
 
 
@@ -103,10 +107,6 @@ def _names_in(tree: ast.Module, function: str) -> set[str]:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             return {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
     return set()
-
-
-def _is_int(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int
 
 
 def assignments(dims: Sequence[Dimension], rng: random.Random) -> list[tuple[str, dict[str, int]]]:
@@ -141,7 +141,9 @@ def assignments(dims: Sequence[Dimension], rng: random.Random) -> list[tuple[str
         )
     out.append(("first is one", {dim.name: 1 if i == 0 else rng.choice([9, 15, 33]) for i, dim in enumerate(dims)}))
     out.append(("last is one", {d.name: 1 if i == len(dims) - 1 else rng.choice([9, 17]) for i, d in enumerate(dims)}))
-    out.append(("off the block", each(lambda dim: rng.choice([33, 47, 65, 67]) if len(dims) <= 3 else rng.choice([9, 17]))))
+    out.append(
+        ("off the block", each(lambda dim: rng.choice([33, 47, 65, 67]) if len(dims) <= 3 else rng.choice([9, 17])))
+    )
     out.append(("tied primes", tied({value: shuffled[i % len(shuffled)] for i, value in enumerate(distinct)})))
     out.append(("tied off the block", tied({value: rng.choice([18, 34, 66]) for value in distinct})))
     for divisor_target in (64, 32, 16, 128):

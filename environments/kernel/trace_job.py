@@ -71,8 +71,8 @@ class _NotTraceable(Exception):
 def trace_task(message: Message) -> Message:
     """Trace a task to a graph.
 
-    Header in: ``cases`` (rewritten sources to try in turn) and ``hints_inputs``/``hints_state`` (true shapes by position
-    and by name). Header out: ``graph``, or ``error`` with the reason why there is none.
+    Header in: ``cases`` (rewritten sources to try in turn) and ``hints_inputs``/``hints_state`` (true shapes by
+    position and by name). Header out: ``graph``, or ``error`` with the reason why there is none.
     """
     reasons: list[str] = []
     for source in message.header["cases"]:
@@ -126,7 +126,7 @@ def _trace(source: str, true_inputs: Sequence[Any], true_state: Mapping[str, Any
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         traced = make_fx(operator, decomposition_table=decompositions(), tracing_mode="symbolic")(state, *tensors)
-    names = [name for name in inspect.signature(model.forward).parameters]
+    names = list(inspect.signature(model.forward).parameters)
     return _Export(traced, inputs, state, true_inputs, true_state, single[0], names).graph()
 
 

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orienteer.environments.execution import Limits, Sandbox, WorkerPool, open_sandbox
+from orienteer.environments.execution import Limits
+from orienteer.environments.execution.pool import WorkerPool
+from orienteer.environments.execution.sandbox import Sandbox, open_sandbox
 from orienteer.environments.kernel import shapes
 from orienteer.environments.kernel.jobs import JobFailed, call
 from orienteer.environments.kernel.targets import GpuArch
@@ -170,7 +172,11 @@ class KernelWorld:
         """
         try:
             message, _ = call(
-                self._pool("compiler"), f"{_JOBS}.task_job:reference_cases", {"cases": list(cases)}, (), REFERENCE_LIMITS
+                self._pool("compiler"),
+                f"{_JOBS}.task_job:reference_cases",
+                {"cases": list(cases)},
+                (),
+                REFERENCE_LIMITS,
             )
         except JobFailed as error:
             raise BadTask(f"while the reference ran on small shapes, {error}") from None

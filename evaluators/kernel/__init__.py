@@ -1,0 +1,1 @@
+"""Judging kernels: the gates of a candidate."""

@@ -1,9 +1,10 @@
 """The static cheat check: a candidate must compute in its kernels and may not reach for anything else.
 
 The file is read as a syntax tree, never as text, so comments and strings prove nothing. The rules have two aims: what
-``forward`` returns must come from launched kernels (rows 1 to 4, 7 and 21 of the table in the design page of EvoKernel),
-and the candidate's process must hold nothing with which candidate code could change how it is judged (rows 4, 12 and 18:
-no imports beside the few that a kernel needs, no reflection, no dunder attributes, no patching).
+``forward`` returns must come from launched kernels (rows 1 to 4, 7 and 21 of the table in the design page of
+EvoKernel),
+and the candidate's process must hold nothing with which candidate code could change how it is judged (rows 4, 12 and
+18: no imports beside the few that a kernel needs, no reflection, no dunder attributes, no patching).
 """
 
 from __future__ import annotations
@@ -118,21 +119,38 @@ TORCH_FUNCTIONS = frozenset(
 _NOT_IN_FORWARD = frozenset({"randn", "rand", "tensor"})
 #: Tensor methods that compute; calling one in ``forward`` is doing the work outside the kernel.
 COMPUTING_METHODS = frozenset(
-    """abs acos add addbmm addcdiv addcmul addmm addmv addr all allclose amax amin aminmax any argmax argmin argsort asin
-    atan atan2 baddbmm bernoulli bincount bitwise_and bitwise_or bitwise_xor bmm bucketize ceil cholesky clamp clamp_max
-    clamp_min clip conj copysign corrcoef cos cosh count_nonzero cross cummax cummin cumprod cumsum deg2rad det diff dist
-    div divide dot eq erf erfc erfinv exp exp2 expm1 fmod floor floor_divide gather ge geqrf ger gt hardshrink histc hypot
-    index_add index_copy index_fill index_put index_reduce index_select inner inverse isclose isfinite isinf isnan kron
-    kthvalue le lerp log log10 log1p log2 log_softmax logaddexp logcumsumexp logdet logical_and logical_not logical_or
-    logical_xor logit logsumexp lt masked_fill masked_scatter masked_select matmul matrix_exp matrix_power max maximum mean
-    median min minimum mm mode mul multinomial multiply mv nanmean nansum ne neg negative nonzero norm normal_ outer
-    pinverse polygamma pow prelu prod put qr quantile reciprocal relu relu_ remainder renorm repeat_interleave rot90 round
-    rsqrt scatter scatter_add scatter_reduce searchsorted sigmoid sigmoid_ sign sin sinc sinh slogdet smm softmax sort sqrt
-    square std sub subtract sum svd take take_along_dim tan tanh tanh_ tensordot topk trace tril triu true_divide trunc
-    unique var vdot where xlogy numpy tolist apply_ map_ map2_ register_hook backward""".split()
+    """
+    abs acos add addbmm addcdiv addcmul addmm addmv addr all allclose amax amin aminmax any apply_ argmax
+    argmin argsort asin atan atan2 backward baddbmm bernoulli bincount bitwise_and bitwise_or bitwise_xor bmm
+    bucketize ceil cholesky clamp clamp_max clamp_min clip conj copysign corrcoef cos cosh count_nonzero cross
+    cummax cummin cumprod cumsum deg2rad det diff dist div divide dot eq erf erfc erfinv exp exp2 expm1 floor
+    floor_divide fmod gather ge geqrf ger gt hardshrink histc hypot index_add index_copy index_fill index_put
+    index_reduce index_select inner inverse isclose isfinite isinf isnan kron kthvalue le lerp log log10 log1p
+    log2 log_softmax logaddexp logcumsumexp logdet logical_and logical_not logical_or logical_xor logit
+    logsumexp lt map2_ map_ masked_fill masked_scatter masked_select matmul matrix_exp matrix_power max
+    maximum mean median min minimum mm mode mul multinomial multiply mv nanmean nansum ne neg negative nonzero
+    norm normal_ numpy outer pinverse polygamma pow prelu prod put qr quantile reciprocal register_hook relu
+    relu_ remainder renorm repeat_interleave rot90 round rsqrt scatter scatter_add scatter_reduce searchsorted
+    sigmoid sigmoid_ sign sin sinc sinh slogdet smm softmax sort sqrt square std sub subtract sum svd take
+    take_along_dim tan tanh tanh_ tensordot tolist topk trace tril triu true_divide trunc unique var vdot
+    where xlogy
+    """.split()  # noqa: SIM905 (a table of words reads best as one)
 )
 #: Reads of ``torch`` that touch clocks, streams, compilers or the disk.
-_DANGEROUS = ("cuda", "ops", "library", "utils", "compile", "jit", "load", "save", "fx", "export", "hub", "multiprocessing")
+_DANGEROUS = (
+    "cuda",
+    "ops",
+    "library",
+    "utils",
+    "compile",
+    "jit",
+    "load",
+    "save",
+    "fx",
+    "export",
+    "hub",
+    "multiprocessing",
+)
 _KERNEL_DECORATORS = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
 _PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "property", "torch.no_grad", "torch.inference_mode"})
 _ALLOWED_DUNDERS = frozenset({"__init__", "__name__", "__future__", "__all__", "__doc__"})
@@ -142,8 +160,8 @@ _ALLOWED_DUNDERS = frozenset({"__init__", "__name__", "__future__", "__all__", "
 class Finding:
     """One broken rule."""
 
-    #: Stable code: ``library-call``, ``no-kernel``, ``fallback``, ``reference``, ``import``, ``reflection``, ``patching``,
-    #: ``stream``, ``syntax``.
+    #: Stable code: ``library-call``, ``no-kernel``, ``fallback``, ``reference``, ``import``, ``reflection``,
+    #: ``patching``, ``stream``, ``syntax``.
     code: str
     line: int
     message: str
@@ -155,7 +173,9 @@ def check(source: str) -> list[Finding]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", 0) or 0
-        return [Finding("syntax", line, f"the file is no Python: {error.msg if isinstance(error, SyntaxError) else error}")]
+        return [
+            Finding("syntax", line, f"the file is no Python: {error.msg if isinstance(error, SyntaxError) else error}")
+        ]
     except (RecursionError, MemoryError):
         return [Finding("syntax", 0, "the file is nested too deeply to be read")]
     found = list(_Checker(tree).run())
@@ -210,7 +230,9 @@ class _Checker:
                     self.aliases[item.asname or item.name] = path
 
     def _bad_import(self, node: ast.stmt, name: str) -> Finding:
-        return Finding("import", node.lineno, f"import of {name}: a kernel file may import torch, torch.nn, triton, math")
+        return Finding(
+            "import", node.lineno, f"import of {name}: a kernel file may import torch, torch.nn, triton, math"
+        )
 
     def path(self, node: ast.AST) -> str:
         """Return the dotted path that an expression names after resolving imports; empty when it is no plain path."""
@@ -224,7 +246,9 @@ class _Checker:
         return ".".join([root, *reversed(parts)])
 
     def _is_kernel(self, node: ast.FunctionDef) -> bool:
-        return any(self.path(d.func if isinstance(d, ast.Call) else d) in _KERNEL_DECORATORS for d in node.decorator_list)
+        return any(
+            self.path(d.func if isinstance(d, ast.Call) else d) in _KERNEL_DECORATORS for d in node.decorator_list
+        )
 
     # -- rules for the whole file --------------------------------------------------------------------------------------
 
@@ -237,7 +261,9 @@ class _Checker:
             elif isinstance(node, ast.Attribute):
                 yield from self._attribute(node)
             elif isinstance(node, (ast.Global, ast.Nonlocal)):
-                yield Finding("state", node.lineno, "global or nonlocal state: a kernel's result depends on its inputs only")
+                yield Finding(
+                    "state", node.lineno, "global or nonlocal state: a kernel's result depends on its inputs only"
+                )
             elif isinstance(node, (ast.AsyncFunctionDef, ast.Await, ast.Yield, ast.YieldFrom)):
                 yield Finding("deferred", node.lineno, "deferred execution (async or generator)")
             elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -287,11 +313,15 @@ class _Checker:
                         continue
                     yield from self._call(node, methods)
                 elif isinstance(node, (ast.Try, getattr(ast, "TryStar", ast.Try))):
-                    yield Finding("fallback", node.lineno, "try/except in code that forward reaches: no fallback is allowed")
+                    yield Finding(
+                        "fallback", node.lineno, "try/except in code that forward reaches: no fallback is allowed"
+                    )
                 elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
                     yield Finding("library-call", node.lineno, "the operator @ outside a kernel")
                 elif isinstance(node, (ast.BinOp, ast.UnaryOp)) and self._touches_tensor(node, local):
-                    yield Finding("library-call", node.lineno, f"tensor arithmetic outside a kernel: {ast.unparse(node)[:80]}")
+                    yield Finding(
+                        "library-call", node.lineno, f"tensor arithmetic outside a kernel: {ast.unparse(node)[:80]}"
+                    )
         if not self.kernels:
             yield Finding("no-kernel", 0, "the file defines no function decorated with triton.jit")
         elif launches == 0:
@@ -331,7 +361,9 @@ class _Checker:
             name, owner = node.func.attr, node.func.value
             if isinstance(owner, ast.Name) and owner.id == "self":
                 if name not in methods:
-                    yield Finding("library-call", node.lineno, f"call of the submodule self.{name}: compute it in a kernel")
+                    yield Finding(
+                        "library-call", node.lineno, f"call of the submodule self.{name}: compute it in a kernel"
+                    )
             elif path.split(".")[0] in ("torch", "triton", "math", "typing"):
                 return
             elif name in COMPUTING_METHODS or (name.endswith("_") and name.rstrip("_") in COMPUTING_METHODS):
@@ -350,7 +382,7 @@ class _Checker:
         return isinstance(node, ast.Name) and node.id == "self"
 
     def _touches_tensor(self, node: ast.BinOp | ast.UnaryOp, arguments: set[str]) -> bool:
-        """True for arithmetic directly on a parameter tensor (``self.weight * 2``): sizes and numbers are free to compute.
+        """True for arithmetic directly on a parameter tensor (``self.weight * 2``); sizes are free to compute with.
 
         Arithmetic on arguments cannot be told from arithmetic on sizes here; the run-time log of library calls sees it.
         """

@@ -1,12 +1,13 @@
 """The gates: what must be proven about a candidate, in order, and what each gate says when it is not.
 
 ``static`` (no cheating in the syntax tree), ``compile`` (E1: the target's real compiler), ``run`` (E0: right on hidden
-small shapes in the interpreter), ``honest`` (run-time facts: kernels did the work). A gate that cannot be applied here is
-``skipped`` with the cure and never counts as passed.
+small shapes in the interpreter), ``honest`` (run-time facts: kernels did the work). A gate that cannot be applied here
+is ``skipped`` with the cure and never counts as passed.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +23,10 @@ from orienteer.environments.kernel.world import BadTask, KernelWorld, TaskInfo
 from orienteer.evaluators.kernel import cheats
 from orienteer.evaluators.kernel.compare import compare
 
-#: Most elements that the inputs of one hidden case may have: the interpreter is slow.
+#: Most elements, and most lines along the last dimension, of one hidden case: the interpreter takes about a
+#: millisecond for every turn of a program.
 MAX_CASE_ELEMENTS = 12_000
+MAX_CASE_LINES = 400
 _ORDER = ("given", "wide", "negative", "sparse", "stepped", "small")
 
 
@@ -127,8 +130,10 @@ class KernelVerifier:
         for position, answer in enumerate(answers):
             if "error" in answer:
                 reasons.append(str(answer["error"]))
-            elif _elements(answer) <= MAX_CASE_ELEMENTS:
+            else:
                 usable.append((position, answer))
+        cheap = [item for item in usable if _cost(item[1]) <= 1.0]
+        usable = cheap if len(cheap) >= 2 else sorted(usable, key=lambda item: _cost(item[1]))[:2]
         if not usable:
             if reasons and len(reasons) == len(answers):
                 raise BadTask(reasons[0])
@@ -215,11 +220,13 @@ class KernelVerifier:
         if "error" in header:
             return Gate("compile", "failed", header["error"]["message"], f"compile:{header['error']['kind']}"), ""
         facts: dict[str, Any] = {"kernels": [], "notes": header.get("notes", [])}
-        logs = []
+        logs: list[str] = []
         for kernel in header["kernels"]:
             size = kernel["grid"][0] * kernel["grid"][1] * kernel["grid"][2]
             if size > ASCEND_MAX_GRID:
-                message = f"{kernel['name']}: a grid of {size} instances, Ascend allows {ASCEND_MAX_GRID}; loop in the kernel"
+                message = (
+                    f"{kernel['name']}: a grid of {size} instances, Ascend allows {ASCEND_MAX_GRID}; loop in the kernel"
+                )
                 return Gate("compile", "failed", message, "compile:grid", facts), "\n".join(logs)
             if size < 1:
                 return Gate("compile", "failed", f"{kernel['name']}: an empty grid", "compile:grid", facts), ""
@@ -242,7 +249,8 @@ class KernelVerifier:
         if "error" in header:
             return Gate("compile", "failed", header["error"]["message"], f"compile:{header['error']['kind']}")
         kernels = [
-            {"name": k["name"], "grid": k["grid"], "launches": k["launches"], "archs": k["archs"]} for k in header["kernels"]
+            {"name": k["name"], "grid": k["grid"], "launches": k["launches"], "archs": k["archs"]}
+            for k in header["kernels"]
         ]
         facts = {"kernels": kernels, "notes": header.get("notes", [])}
         for kernel in kernels:
@@ -253,7 +261,9 @@ class KernelVerifier:
 
     def _run(self, info: TaskInfo, hidden: HiddenCases, source: str) -> tuple[Gate, Gate | None]:
         if "bfloat16" in info.dtypes and ".dot(" in source:
-            return Gate("run", "skipped", "Triton's interpreter computes bfloat16 tl.dot wrongly; not judged here"), None
+            return Gate(
+                "run", "skipped", "Triton's interpreter computes bfloat16 tl.dot wrongly; not judged here"
+            ), None
         # The expected values stay here.
         sent = [
             {
@@ -273,29 +283,37 @@ class KernelVerifier:
         for case, answer in zip(hidden.cases, header["cases"], strict=False):
             if "error" in answer:
                 return (
-                    Gate("run", "failed", f"{answer['error']['message']} (case: {case['label']})", answer["error"]["kind"]),
+                    Gate(
+                        "run",
+                        "failed",
+                        f"{answer['error']['message']} (case: {case['label']})",
+                        answer["error"]["kind"],
+                    ),
                     None,
                 )
-            problem, error = _judge_case(case, answer, hidden.blobs, blobs)
+            problem, largest = _judge_case(case, answer, hidden.blobs, blobs)
             if problem is not None:
                 return Gate("run", "failed", f"{problem[1]} (case: {case['label']})", problem[0]), None
-            worst = max(worst, error)
+            worst = max(worst, largest)
         if len(header["cases"]) != len(hidden.cases):
             return Gate("run", "failed", "not every case was answered", "no-result"), None
         facts = {"cases": len(hidden.cases), "largest_error": worst, "job": dict(job), "notes": header.get("notes", [])}
-        ran = Gate("run", "passed", f"{len(hidden.cases)} hidden cases, largest error {worst:.1e} of the RMS", "", facts)
+        ran = Gate(
+            "run", "passed", f"{len(hidden.cases)} hidden cases, largest error {worst:.1e} of the RMS", "", facts
+        )
         return ran, _honest(header["cases"])
 
 
-def _elements(answer: Mapping[str, Any]) -> int:
-    total = 0
+def _cost(answer: Mapping[str, Any]) -> float:
+    """Return the size of a case as a share of what is allowed."""
+    elements = lines = 0
     call = answer["calls"][0]
     for spec in [*answer["state"], *call["inputs"], *call["expected"]]:
-        count = 1
-        for size in spec.get("shape", ()):
-            count *= size
-        total += count if "shape" in spec else 0
-    return total
+        if "shape" in spec:
+            count = math.prod(spec["shape"])
+            elements += count
+            lines = max(lines, count // max(1, spec["shape"][-1] if spec["shape"] else 1))
+    return max(elements / MAX_CASE_ELEMENTS, lines / MAX_CASE_LINES)
 
 
 def _repack(answer: Mapping[str, Any], blobs: Sequence[bytes], kept: list[bytes]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Building blocks: from a traced operator graph to a file of Triton kernels."""

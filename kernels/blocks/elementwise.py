@@ -427,9 +427,7 @@ def _average(
     parts = []
     for axis, item in enumerate(spatial):
         start = f"({wrap(item.text)} * {stride[axis]} - {padding[axis]})"
-        parts.append(
-            f"(tl.minimum({start} + {window[axis]}, {sizes[axis]}) - tl.maximum({start}, 0))"
-        )
+        parts.append(f"(tl.minimum({start} + {window[axis]}, {sizes[axis]}) - tl.maximum({start}, 0))")
         variables |= item.variables
     return kernel.assign(f"{total.text} / ({' * '.join(parts)})", node.dtype, variables)
 

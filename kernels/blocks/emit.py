@@ -1,7 +1,7 @@
 """Writing one kernel: scopes of straight-line code and the value of any graph node at any position.
 
-A value is computed where it is needed: :meth:`Kernel.value` writes the expression of a node at an index into the current
-scope and returns the name of the variable that holds it. Equal expressions are written once per scope.
+A value is computed where it is needed: :meth:`Kernel.value` writes the expression of a node at an index into the
+current scope and returns the name of the variable that holds it. Equal expressions are written once per scope.
 """
 
 from __future__ import annotations

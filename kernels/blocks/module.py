@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from orienteer.kernels.blocks.emit import Kernel, Unsupported
-from orienteer.kernels.blocks.graph import Graph, Size
+from orienteer.kernels.blocks.graph import Graph
 from orienteer.kernels.blocks.lower import Plan
 from orienteer.kernels.blocks.schedule import Schedule
 
@@ -109,7 +109,10 @@ def _model_new(graph: Graph, plan: Plan, model: ast.ClassDef) -> str:
     signature = ast.unparse(forward.args)
     doc = '"""Launch the kernels."""'
     body.append(_indent(f"def forward({signature}):\n{_indent(doc)}\n" + "\n".join(f"    {line}" for line in lines)))
-    return f'class ModelNew({", ".join(ast.unparse(b) for b in model.bases)}):\n    """The operator as Triton kernels."""\n\n' + "\n".join(body)
+    return (
+        f"class ModelNew({', '.join(ast.unparse(b) for b in model.bases)}):\n"
+        '    """The operator as Triton kernels."""\n\n' + "\n".join(body)
+    )
 
 
 def _forward(graph: Graph, plan: Plan, names: Sequence[str]) -> list[str]:
@@ -124,9 +127,6 @@ def _forward(graph: Graph, plan: Plan, names: Sequence[str]) -> list[str]:
             lines.append(f"{names[position]} = {names[position]}.contiguous()")
     for node, path in graph.state.items():
         variables[node] = "self." + re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
-        if node in used:
-            # A parameter is contiguous unless the constructor made it otherwise.
-            variables[node] += ".contiguous()" if False else ""
     sizes = _size_names(graph, plan)
     for name in sizes:
         node, dimension = graph.sizes[name]
@@ -135,19 +135,22 @@ def _forward(graph: Graph, plan: Plan, names: Sequence[str]) -> list[str]:
     if device is None:
         raise Unsupported("an operator without tensor inputs")
     for kernel, stored in zip(plan.kernels, plan.stored, strict=True):
-        node = graph.nodes[stored]
+        made = graph.nodes[stored]
         local = _local(stored, variables)
         variables[stored] = local
-        shape = ", ".join(node.shape) + ("," if len(node.shape) == 1 else "")
-        lines.append(f"{local} = torch.empty(({shape}), dtype=torch.{node.dtype}, device={device}.device)")
+        shape = ", ".join(made.shape) + ("," if len(made.shape) == 1 else "")
+        lines.append(f"{local} = torch.empty(({shape}), dtype=torch.{made.dtype}, device={device}.device)")
         arguments = [variables[name] for name in kernel.pointers]
-        arguments += [_host(size) for size in kernel.size_args]
+        arguments += list(kernel.size_args)
         arguments += [f"{key}={value}" for key, value in kernel.constants.items()]
-        work = kernel.work if re.fullmatch(r"\w+", kernel.work) else kernel.work
         lines.append(f"if {local}.numel() > 0:")
-        lines.append(f"    {kernel.name}[(min({work}, MAX_PROGRAMS),)]({', '.join(arguments)})")
+        lines.append(f"    {kernel.name}[(min({kernel.work}, MAX_PROGRAMS),)]({', '.join(arguments)})")
     results = [variables[name] for name in graph.outputs]
-    lines.append(f"return {results[0]}" if graph.single_output else f"return {', '.join(results)}{',' if len(results) == 1 else ''}")
+    lines.append(
+        f"return {results[0]}"
+        if graph.single_output
+        else f"return {', '.join(results)}{',' if len(results) == 1 else ''}"
+    )
     return lines
 
 
@@ -171,10 +174,6 @@ def _local(node: str, variables: dict[str, str]) -> str:
         serial += 1
         name = f"{base}_{serial}"
     return name
-
-
-def _host(size: Size) -> str:
-    return size
 
 
 def _indent(text: str, levels: int = 1) -> str:

@@ -2,7 +2,8 @@
 
 ``ElementNest`` is a flat walk, ``TileNest`` a tiled one for transposing copies, ``RowNest`` reduces or scans along some
 dimensions (softmax, norms, losses, cumulative sums), ``MatmulNest`` multiplies with everything around the product fused
-into it. In all of them a launch has at most ``Schedule.programs`` instances, each of which takes several pieces of work.
+into it. In all of them a launch has at most ``Schedule.programs`` instances, each of which takes several pieces of
+work.
 """
 
 from __future__ import annotations
@@ -177,7 +178,11 @@ class TileNest:
                     order = [int(d) % rank for d in current.args[1]]
                 else:
                     order = list(range(rank))
-                    a, b = (int(current.args[1]) % rank, int(current.args[2]) % rank) if len(current.args) > 2 else (0, rank - 1)
+                    a, b = (
+                        (int(current.args[1]) % rank, int(current.args[2]) % rank)
+                        if len(current.args) > 2
+                        else (0, rank - 1)
+                    )
                     order[a], order[b] = order[b], order[a]
                 if current.args[0].name not in kernel.buffers:
                     return None

@@ -12,6 +12,7 @@ forms, by what lies contiguous and how long the row is:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from orienteer.kernels.blocks import ops
 from orienteer.kernels.blocks.emit import ORDERED, REDUCTIONS, Kernel, NeedsBuffer, Scope, Unsupported, Value, indent
@@ -278,15 +279,19 @@ class RowNest:
         count = self.length if correction == 0 else f"({self.length} - {ops.literal(correction)})"
         return self.kernel.assign(f"{total.text} / {count}", "float32", total.variables)
 
-    _IDENTITY = {"sum": "0.0", "prod": "1.0", "amax": 'float("-inf")', "amin": 'float("inf")'}
-    _INT_IDENTITY = {"sum": "0", "prod": "1", "amax": "-2147483648", "amin": "2147483647"}
-    _COMBINE = {
+    _IDENTITY: ClassVar[dict[str, str]] = {"sum": "0.0", "prod": "1.0", "amax": 'float("-inf")', "amin": 'float("inf")'}
+    _INT_IDENTITY: ClassVar[dict[str, str]] = {"sum": "0", "prod": "1", "amax": "-2147483648", "amin": "2147483647"}
+    _COMBINE: ClassVar[dict[str, str]] = {
         "sum": "{0} + {1}",
         "prod": "{0} * {1}",
         "amax": "tl.maximum({0}, {1})",
         "amin": "tl.minimum({0}, {1})",
     }
-    _FINISH = {"sum": "tl.sum({0}, axis=0)", "amax": "tl.max({0}, axis=0)", "amin": "tl.min({0}, axis=0)"}
+    _FINISH: ClassVar[dict[str, str]] = {
+        "sum": "tl.sum({0}, axis=0)",
+        "amax": "tl.max({0}, axis=0)",
+        "amin": "tl.min({0}, axis=0)",
+    }
 
     def _fold(self, element: Element, kind: str, dtype: str) -> Value:
         """Reduce the elements of the row to one value."""
@@ -380,9 +385,7 @@ class RowNest:
             kernel.scope.lines.append(f"{name} = {carry} {sign} {value.text}")
             self.carries[-1] = (carry, self.carries[-1][1], f"{carry} = {name}")
             return Value(name, node.dtype, frozenset({"c", "r"}))
-        inside = kernel.assign(
-            f"tl.where({kernel.masks['r']}, {value.text}, {identity})", node.dtype, frozenset({"r"})
-        )
+        inside = kernel.assign(f"tl.where({kernel.masks['r']}, {value.text}, {identity})", node.dtype, frozenset({"r"}))
         if self.form == "whole":
             return kernel.assign(f"{scan}({inside.text}, axis=0)", node.dtype, frozenset({"r"}), "run")
         carry, name = kernel.fresh("carry"), kernel.fresh("run")

@@ -1,0 +1,36 @@
+"""What stands behind ``agent bench``: the runtime's own figures together with those of the sandboxes below it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orienteer.agents.runtime.bench import bench, figure
+from orienteer.errors import MissingPrerequisite
+
+
+def runtime_figures(steps: int = 1000) -> dict[str, Any]:
+    """Measure loop, start-up, memory and the start of a candidate in a warm worker; see ``agents/runtime/bench.py``."""
+    return bench(steps, extra=(worker_start,))
+
+
+def worker_start() -> list[dict[str, Any]]:
+    """Measure a candidate's start in a worker that holds torch and triton, and the worker's memory.
+
+    Raises:
+        MissingPrerequisite: torch and triton, or a sandbox, are missing.
+    """
+    import importlib.util
+
+    from orienteer.environments.execution.bench import measure_worker_start
+
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
+        raise MissingPrerequisite("torch and triton are not installed", "pip install 'orienteer[npu]'")
+    found = measure_worker_start("auto")
+    how = f"{found['rounds']} empty jobs in a {found['backend']} worker with torch and triton ({found['isolation']})"
+    return [
+        figure("candidate start, CPU", found["job_cpu_ms"], "ms", 50, how),
+        figure(
+            "candidate start, wall, median", found["job_wall_ms"]["median"], "ms", 50, f"{how}, load {found['load']}"
+        ),
+        figure("worker resident", found["worker_mb"], "MiB", 1500, "right after its start"),
+    ]
