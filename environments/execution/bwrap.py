@@ -87,11 +87,13 @@ class BwrapSandbox:
             SandboxFault: bubblewrap or the supervisor did not start.
         """
         ours, theirs = socket.socketpair()
-        filter_fd = os.memfd_create("seccomp")
-        os.write(filter_fd, seccomp.build(setup=True))
-        os.lseek(filter_fd, 0, os.SEEK_SET)
+        filter_fd = _memory_file(seccomp.build(setup=True))
+        accounts = {"/etc/passwd": _memory_file(paths.PASSWD), "/etc/group": _memory_file(paths.GROUP)}
         complaints = scratch()
         command = [executable(), *_walls(spec)]
+        for place, fd in accounts.items():
+            command += ["--ro-bind-data", str(fd), place]
+        command += ["--remount-ro", "/"]
         if seccomp.supported():
             command += ["--seccomp", str(filter_fd)]
         inside = str(Path(__file__).with_name("inside.py"))
@@ -106,7 +108,7 @@ class BwrapSandbox:
                 stderr=complaints,
                 env={},
                 cwd="/",
-                pass_fds=(theirs.fileno(), filter_fd),
+                pass_fds=(theirs.fileno(), filter_fd, *accounts.values()),
                 start_new_session=True,
             )
         except OSError as error:
@@ -114,7 +116,8 @@ class BwrapSandbox:
             raise SandboxFault(f"cannot start bubblewrap: {error}") from None
         finally:
             theirs.close()
-            os.close(filter_fd)
+            for fd in (filter_fd, *accounts.values()):
+                os.close(fd)
 
         def kill() -> None:
             with contextlib.suppress(OSError):
@@ -170,7 +173,14 @@ def _walls(spec: Spec) -> list[str]:
     walls += [*size, "--perms", "1777", "--tmpfs", "/tmp"]
     for bind in (*paths.software(), *spec.binds):
         walls += ["--ro-bind", str(bind), str(bind)]
-    return [*walls, "--chdir", "/", "--remount-ro", "/"]
+    return [*walls, "--chdir", "/"]
+
+
+def _memory_file(content: bytes) -> int:
+    fd = os.memfd_create("orienteer")
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 @cache

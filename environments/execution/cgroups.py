@@ -14,8 +14,10 @@ import contextlib
 import itertools
 import os
 import signal
+import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -176,55 +178,83 @@ def _probe() -> Support:
             found[controller] = folder
     if found:
         return Support(found.get("memory"), found.get("pids"), 1, "; ".join(reasons))
-    folder = _v2_folder(mounts, own)
-    if folder is None:
+    place = _v2_folder(mounts, own)
+    if place is None:
         return Support(None, None, 1, "; ".join(reasons) or "no control groups mounted")
-    base, reason = _v2_base(folder)
+    base, reason = v2_base(*place)
     if base is None:
         return Support(None, None, 2, reason)
     able = _read(base / "cgroup.subtree_control").split()
     return Support(base if "memory" in able else None, base if "pids" in able else None, 2)
 
 
-def _v2_base(folder: Path) -> tuple[Path | None, str]:
-    """Make sure that groups below ``folder`` get the controllers; return it or why not."""
-    if reason := _try_group(folder):
-        return None, f"{reason}; try: systemd-run --user --scope -p Delegate=yes COMMAND"
-    wanted = {"memory", "pids"} & set(_read(folder / "cgroup.controllers").split())
-    missing = wanted - set(_read(folder / "cgroup.subtree_control").split())
-    if not wanted:
-        return None, "neither memory nor pids is delegated to this control group"
-    if missing:
-        request = " ".join(f"+{name}" for name in sorted(missing))
-        try:
-            (folder / "cgroup.subtree_control").write_text(request)
-        except OSError as error:
-            # A group with processes of its own cannot hand controllers on. If we are alone in it, step into a leaf.
-            if _read(folder / "cgroup.procs").split() != [str(os.getpid())]:
-                return None, f"cannot enable controllers below {folder}: {error.strerror}"
-            try:
-                leaf = folder / "orienteer-main"
-                leaf.mkdir(exist_ok=True)
-                (leaf / "cgroup.procs").write_text(str(os.getpid()))
-                (folder / "cgroup.subtree_control").write_text(request)
-            except OSError as again:
-                return None, f"cannot enable controllers below {folder}: {again.strerror}"
-    return folder, ""
+def v2_base(folder: Path, top: Path, names: Sequence[str] = ("memory", "pids")) -> tuple[Path | None, str]:
+    """Return the nearest group at or above ``folder`` below which jobs can have groups, or ``None`` and why not.
+
+    A group with processes in it cannot hand controllers on, so ours itself seldom will do. Those above it often
+    do: a desktop session's ``app.slice`` belongs to its user and has the controllers; the top belongs to root.
+
+    Args:
+        folder: our own group.
+        top: where the hierarchy is mounted.
+        names: controllers wanted; one of them is enough.
+    """
+    reason = ""
+    for base in [folder, *(parent for parent in folder.parents if parent.is_relative_to(top))]:
+        able = set(_read(base / "cgroup.subtree_control").split())
+        wanted = set(names) & set(_read(base / "cgroup.controllers").split())
+        if not wanted:
+            reason = reason or f"neither of {', '.join(names)} reaches {base}"
+            continue
+        if not wanted <= able:
+            # Only our own group is changed; what others set up above it is taken as it is.
+            refusal = _hand_on(base, sorted(wanted - able)) if base == folder else f"{base} hands on no controllers"
+            reason = reason or refusal
+            if refusal and not wanted & able:
+                continue
+        if refusal := _try_group(base):
+            reason = reason or refusal
+            continue
+        return base, ""
+    return None, f"{reason}; try: systemd-run --user --scope -p Delegate=yes COMMAND"
+
+
+def _hand_on(base: Path, missing: Sequence[str]) -> str:
+    """Enable controllers for the groups below ``base``; return why that does not work."""
+    request = " ".join(f"+{name}" for name in missing)
+    try:
+        (base / "cgroup.subtree_control").write_text(request)
+        return ""
+    except OSError as error:
+        if _read(base / "cgroup.procs").split() != [str(os.getpid())]:
+            return f"cannot enable controllers below {base}: {error.strerror}"
+    try:  # we are alone in it, as in a scope of our own: step into a leaf, then it can
+        leaf = base / "orienteer-main"
+        leaf.mkdir(exist_ok=True)
+        (leaf / "cgroup.procs").write_text(str(os.getpid()))
+        (base / "cgroup.subtree_control").write_text(request)
+        return ""
+    except OSError as error:
+        return f"cannot enable controllers below {base}: {error.strerror}"
 
 
 def _try_group(folder: Path) -> str:
+    """Make a group below ``folder`` and move a process into it; return why that does not work."""
     trial = folder / f"{PREFIX}{os.getpid()}-{start_time(os.getpid())}-probe{next(_counter)}"
     try:
         trial.mkdir()
     except OSError as error:
         return f"cannot make a control group below {folder} ({error.strerror})"
     try:
-        os.close(os.open(trial / "cgroup.procs", os.O_WRONLY))
+        with subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE, close_fds=True) as process:
+            try:
+                (trial / "cgroup.procs").write_text(str(process.pid))
+            finally:
+                process.kill()
     except OSError as error:
         return f"cannot enter a control group below {folder} ({error.strerror})"
     finally:
-        with contextlib.suppress(OSError):
-            trial.rmdir()
+        JobGroup(2, memory=trial).close()
     return ""
 
 
@@ -263,10 +293,10 @@ def _v1_folder(controller: str, mounts: list[tuple[str, str, str, set[str]]], ow
     return None
 
 
-def _v2_folder(mounts: list[tuple[str, str, str, set[str]]], own: dict[str, str]) -> Path | None:
+def _v2_folder(mounts: list[tuple[str, str, str, set[str]]], own: dict[str, str]) -> tuple[Path, Path] | None:
     for root, point, kind, _ in mounts:
         if kind == "cgroup2" and "" in own:
-            return _place(root, point, own[""])
+            return _place(root, point, own[""]), Path(point)
     return None
 
 

@@ -300,8 +300,8 @@ def _rootfs() -> bytes:
             top = Path("/") / name
             if top.is_symlink():
                 add(name, tarfile.SYMTYPE, link=str(top.readlink()))
-        add("etc/passwd", tarfile.REGTYPE, b"nobody:x:65534:65534:nobody:/tmp:/bin/sh\n", mode=0o644)
-        add("etc/group", tarfile.REGTYPE, b"nogroup:x:65534:\n", mode=0o644)
+        add("etc/passwd", tarfile.REGTYPE, paths.PASSWD, mode=0o644)
+        add("etc/group", tarfile.REGTYPE, paths.GROUP, mode=0o644)
     return buffer.getvalue()
 
 

@@ -13,6 +13,9 @@ from orienteer.errors import UsageError
 
 #: Read-only parts of /etc without which the dynamic linker and /usr's links do not work.
 ETC = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
+#: The accounts that exist inside.
+PASSWD = b"nobody:x:65534:65534:nobody:/tmp:/bin/sh\n"
+GROUP = b"nogroup:x:65534:\n"
 #: Below a Python prefix only these are shown: a prefix may be somebody's home.
 _PARTS = ("bin", "lib", "lib64", "include", "share", "pyvenv.cfg")
 _SUBPACKAGES = ("agents", "environments", "evaluators", "kernels", "memory")

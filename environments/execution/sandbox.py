@@ -33,6 +33,8 @@ START_S = 300.0
 BASE_ENV = {
     "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
     "LANG": "C.UTF-8",
+    "USER": "nobody",
+    "LOGNAME": "nobody",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",

@@ -47,6 +47,17 @@ def test_only_the_given_environment(sandbox, monkeypatch):
     assert "GIVEN" in names and "OPENAI_API_KEY" not in names and "PATH" in names
 
 
+def test_accounts_and_read_only_root(sandbox, backend):
+    if backend == "process":
+        pytest.skip("sees the host's")
+    code = (
+        "import pwd, grp, os; print(pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name)\n"
+        "for folder in ('/', '/etc', '/usr', '/dev', '/tmp', '/dev/shm'):\n"
+        " try: open(folder + '/x', 'w'); print(folder)\n except OSError: pass"
+    )
+    assert python(sandbox, code).stdout.split() == [b"nobody", b"nogroup", b"/tmp", b"/dev/shm"]
+
+
 def test_shown_folder_is_readable_and_not_writable(sandbox, backend, tmp_path):
     tmp_path.chmod(0o755)
     for parent in list(tmp_path.parents)[:2]:

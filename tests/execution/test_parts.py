@@ -110,6 +110,43 @@ def test_control_group_counts_and_is_removed():
         assert done.returncode == -9 and usage.oom_kills >= 1 and usage.peak_mb <= 64
 
 
+def test_version_2_hierarchy():
+    """On a hybrid machine version 2 has few controllers, but making, entering and ending groups is the same."""
+    places = [Path(point) for _, point, kind, _ in cgroups._mounts() if kind == "cgroup2"]
+    if not places or os.geteuid() != 0:
+        pytest.skip("no version 2 hierarchy, or not root")
+    top = places[0]
+    names = (top / "cgroup.controllers").read_text().split()
+    able = (top / "cgroup.subtree_control").read_text().split()
+    assert cgroups.v2_base(top, top, ["no-such-controller"])[0] is None
+    if not set(names) & set(able):
+        pytest.skip("no controller is handed on, and the test does not change that")
+    base, reason = cgroups.v2_base(top, top, able)
+    assert base == top, reason
+
+
+def test_version_2_group_is_entered_and_ended(tools):
+    places = [Path(point) for _, point, kind, _ in cgroups._mounts() if kind == "cgroup2"]
+    if not places or cgroups._try_group(places[0]):
+        pytest.skip("no version 2 hierarchy that we may use")
+    folder = places[0] / f"{cgroups.PREFIX}{os.getpid()}-{cgroups.start_time(os.getpid())}-test"
+    folder.mkdir()
+    group = cgroups.JobGroup(2, memory=folder)
+    group.fds.append(os.open(folder / "cgroup.procs", os.O_WRONLY))
+    code = (
+        "import os, time\nfrom orienteer.environments.execution import linux\nlinux.fork_into(0x10000000)\n"
+        f"os.write({group.fds[0]}, b'0')\nos.fork()\nprint(flush=True)\ntime.sleep(1000)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], pass_fds=group.fds, cwd="/", stdout=subprocess.PIPE)
+    for _ in range(4):  # two processes in, and a namespace below, each twice forked
+        process.stdout.readline()
+    inside = (folder / "cgroup.procs").read_text().split()
+    assert len(inside) == 4
+    group.close()
+    assert not folder.exists()
+    assert process.wait(10) == -9
+
+
 def test_group_left_by_a_dead_process_is_swept():
     able = cgroups.support()
     if able.memory is None:
