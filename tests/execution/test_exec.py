@@ -125,7 +125,7 @@ def test_grandchild_does_not_hold_the_end(sandbox, tools):
         f"  ctypes.CDLL(None).prctl(15, b'{tag}', 0, 0, 0); time.sleep(1000)\n os._exit(0)\nos.wait()\nprint('done')"
     )
     result = python(sandbox, code, limits=Limits(wall_s=30))
-    assert result.cause == ExitCause.OK and result.stdout == b"done\n" and result.wall_s < 20
+    assert result.cause == ExitCause.OK and result.stdout == b"done\n"  # not TIMEOUT: nobody waited for it
     assert tools.gone(tag)
 
 
