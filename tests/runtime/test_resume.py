@@ -161,10 +161,15 @@ def test_time_budget_adds_up_over_resumes(home, log):
     config = RunConfig(**request(home, log, "offline", delay=0.05, steps=50), budgets=Budgets(time=0.5))
     first = start_run(config)
     assert first.status == "budget" and "time" in first.reason
-    second = resume_run(first.id, {"time": 1.0})
+    used = show_run(first.id)["active_s"]
+    assert used >= 0.5
+    again = resume_run(first.id)
+    assert again.status == "budget" and again.counts == first.counts
+    limit = show_run(first.id)["active_s"] + 2.0
+    second = resume_run(first.id, {"time": limit})
     assert second.status == "budget"
     assert sum(second.counts["evaluations"].values()) > sum(first.counts["evaluations"].values())
-    assert show_run(first.id)["active_s"] >= 1.0
+    assert show_run(first.id)["active_s"] >= limit
 
 
 def test_unknown_override_is_refused(home, log):
