@@ -23,16 +23,8 @@ from orienteer.environments.execution import cgroups, paths
 from orienteer.environments.execution.channel import Channel
 from orienteer.environments.execution.limits import DEFAULT_LIMITS, Limits
 from orienteer.environments.execution.results import ExecResult
-from orienteer.environments.execution.sandbox import (
-    BASE_ENV,
-    SandboxFault,
-    Session,
-    Spec,
-    cancelled,
-    never,
-    python_flags,
-    run_program,
-)
+from orienteer.environments.execution.sandbox import BASE_ENV, cancelled, run_program
+from orienteer.environments.execution.session import SandboxFault, Session, Spec, never, python_flags
 from orienteer.errors import MissingPrerequisite
 
 IMAGE = "orienteer-empty"

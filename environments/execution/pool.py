@@ -20,15 +20,13 @@ from orienteer.environments.execution.results import JobResult, Message
 from orienteer.environments.execution.sandbox import (
     BASE_ENV,
     Sandbox,
-    SandboxFault,
-    Session,
-    Spec,
     cancelled,
     close_group,
     final_cause,
     isolation_of,
     peak_mb,
 )
+from orienteer.environments.execution.session import SandboxFault, Session, Spec
 from orienteer.errors import OrienteerError
 
 #: A worker that has grown past this is replaced before its next job, MiB.

@@ -17,15 +17,13 @@ from orienteer.environments.execution import paths
 from orienteer.environments.execution.channel import Channel
 from orienteer.environments.execution.limits import DEFAULT_LIMITS, Limits
 from orienteer.environments.execution.results import ExecResult
-from orienteer.environments.execution.sandbox import (
-    BASE_ENV,
+from orienteer.environments.execution.sandbox import BASE_ENV, cancelled, run_program
+from orienteer.environments.execution.session import (
     SandboxFault,
     Session,
     Spec,
-    cancelled,
     never,
     python_flags,
-    run_program,
     scratch,
     spawner,
     tail_of,

@@ -121,7 +121,7 @@ def start_endless(pool, tools, wall_s):
 
 
 def test_an_engine_that_dies_or_hangs_is_our_fault_not_the_candidates(own_engine, tools, monkeypatch):
-    from orienteer.environments.execution import sandbox as shared
+    from orienteer.environments.execution import session as shared
 
     monkeypatch.setattr(shared, "PATIENCE_S", 2.0)
     sandbox = open_sandbox("docker")
