@@ -93,6 +93,7 @@ class Transport:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="orienteer-model", daemon=True)
         self._thread.start()
+        self._closing = threading.Lock()
         self._client = openai.AsyncOpenAI(
             api_key=key or NO_KEY,
             base_url=base_url,
@@ -210,8 +211,11 @@ class Transport:
 
     def close(self) -> None:
         """Drop what is in flight, close connections and stop the loop."""
-        if self._loop.is_closed():
-            return
+        with self._closing:
+            if not self._loop.is_closed():
+                self._close()
+
+    def _close(self) -> None:
         with contextlib.suppress(Exception):
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(timeout=2)
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from orienteer.agents.runtime.models import ModelReply, ModelRequest, ModelSession, open_model
+from orienteer.agents.runtime.models import ModelFailure, ModelReply, ModelRequest, ModelSession, open_model
 from orienteer.errors import BudgetReached
 
 KEY = "sk-test-0123456789abcdef"
@@ -75,6 +74,21 @@ class Act:
 
 
 Script = Callable[[dict[str, Any], int], Act]
+
+
+def refusing(*rules: tuple[Callable[[dict[str, Any]], bool], str], status: int = 400) -> Script:
+    """Return a script that refuses requests for which one of the rules (predicate, words) holds."""
+
+    def script(body: dict[str, Any], n: int) -> Act:
+        for holds, words in rules:
+            if holds(body):
+                return Act({"error": {"message": words, "type": "invalid_request_error"}}, status=status)
+        form = body.get("response_format")
+        return Act(
+            completion(json.dumps({"code": "x = 1", "score": 3}) if form or "schema" in str(body["messages"]) else "hi")
+        )
+
+    return script
 
 
 class Server:
@@ -256,6 +270,14 @@ class Bench:
         messages = options.pop("messages", (("system", "be short"), ("user", text)))
         return self.session.ask(ModelRequest(messages, **options))
 
+    def failure(self, text: str = "question", **options: Any) -> ModelFailure:
+        """Ask, expect a failed proposal, and see that it left no loose ends."""
+        with pytest.raises(ModelFailure) as caught:
+            self.ask(text, **options)
+        assert all(row["state"] != "sent" for row in self.ledger.rows)
+        assert self.budget.held == 0
+        return caught.value
+
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.events]
 
@@ -300,7 +322,7 @@ def kit() -> Any:
         pass
 
     made = Kit()
-    for thing in (Act, Server, MemoryLedger, Budget, completion, sse, chunk, time):
+    for thing in (Act, Server, MemoryLedger, Budget, completion, sse, chunk, refusing):
         setattr(made, thing.__name__, thing)
     made.KEY = KEY  # type: ignore[attr-defined]
     return made
