@@ -8,6 +8,7 @@ a multiple of exactly one input dimension stands for that dimension.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,14 @@ from typing import Any
 
 from orienteer.environments.execution.results import Message
 from orienteer.environments.kernel.load import TaskError, describe_error, init_arguments, load_task
+from orienteer.environments.kernel.shapes import SMALL
 
 #: Operators that are kept whole although core ATen has a decomposition: a building block knows them better.
 _KEEP = ("aten.max_pool2d_with_indices", "aten.avg_pool2d", "aten.embedding", "aten.cumsum", "aten.clamp", "aten.tanh")
 _EXTRA = (
+    "clamp_min_",
+    "split_with_sizes",
+    "upsample_nearest2d",
     "_softmax",
     "_log_softmax",
     "native_layer_norm",
@@ -103,7 +108,7 @@ def decompositions() -> dict[Any, Any]:
 
 def _trace(source: str, true_inputs: Sequence[Any], true_state: Mapping[str, Any]) -> dict[str, Any]:
     import torch
-    from torch.func import functional_call
+    from torch.func import functional_call, functionalize
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils._pytree import tree_leaves
 
@@ -125,7 +130,9 @@ def _trace(source: str, true_inputs: Sequence[Any], true_state: Mapping[str, Any
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        traced = make_fx(operator, decomposition_table=decompositions(), tracing_mode="symbolic")(state, *tensors)
+        # Without in-place operators: a running statistic that is updated becomes a value that nobody reads.
+        pure = functionalize(operator, remove="mutations")
+        traced = make_fx(pure, decomposition_table=decompositions(), tracing_mode="symbolic")(state, *tensors)
     names = list(inspect.signature(model.forward).parameters)
     return _Export(traced, inputs, state, true_inputs, true_state, single[0], names).graph()
 
@@ -150,6 +157,8 @@ class _Export:
         self.arguments = arguments
         self.symbols: dict[str, tuple[str, int]] = {}
         self.renamed: dict[str, str] = {}
+        #: Symbols that are fixed numbers of the operator.
+        self.constants: dict[str, str] = {}
         self.by_value: dict[int, str] = {}
         self.hints: dict[str, int] = {}
         self.names: dict[str, str] = {}
@@ -175,16 +184,24 @@ class _Export:
             input_nodes.append(node.name)
             nodes.append(self._leaf(node, "input", self.true_inputs[position]["shape"]))
         outputs: list[str] = []
+        problems: dict[str, str] = {}
         for node in self.module.graph.nodes:
             if node.op == "output":
                 outputs = [self._target(item) for item in node.args[0]]
             elif node.op == "get_attr":
-                raise _NotTraceable("the operator holds a constant tensor that is no parameter")
+                problems[node.name] = "the operator holds a constant tensor that is no parameter"
             elif node.op == "call_function":
-                plain = self._operator(node)
+                try:
+                    plain = self._operator(node)
+                except _NotTraceable as error:
+                    # It matters only when an output depends on it.
+                    problems[node.name] = str(error)
+                    continue
                 if plain is not None:
                     nodes.append(plain)
         used = self._used(nodes, outputs)
+        for name in sorted(used & set(problems)):
+            raise _NotTraceable(problems[name])
         return {
             "nodes": [n for n in nodes if n["name"] in used or n["op"] in ("input", "state")],
             "outputs": outputs,
@@ -207,9 +224,11 @@ class _Export:
         queue = list(outputs)
         while queue:
             name = queue.pop()
-            if name in seen or name not in by_name:
+            if name in seen:
                 continue
             seen.add(name)
+            if name not in by_name:
+                continue
             stack = [by_name[name]["args"], by_name[name]["kwargs"]]
             while stack:
                 value = stack.pop()
@@ -242,6 +261,11 @@ class _Export:
                     raise TaskError("two dimensions coincide at the traced shapes")
                 shape.append(name)
             elif _SYMBOL.fullmatch(text):
+                if int(size.node.hint) == true and true <= SMALL and kind == "state":
+                    # The same small number at the traced shapes as at the true ones: a window, not a size.
+                    self.constants[text] = str(true)
+                    shape.append(str(true))
+                    continue
                 if text not in self.renamed:
                     self.renamed[text] = self._new_symbol(node.name, dimension, true)
                     self.by_value[int(size.node.hint)] = self.renamed[text]
@@ -274,18 +298,45 @@ class _Export:
                         factor = number // value
                         return name if factor == 1 else f"{name} * {factor}"
             return text
-        import sympy
-        from torch.utils._sympy.printers import PythonPrinter
+        return self._expression(size.node.expr)
 
-        expression = size.node.expr if hasattr(size, "node") else sympy.sympify(size)
-        text = PythonPrinter().doprint(expression)
-        try:
-            text = _SYMBOL.sub(lambda match: self.renamed[match[0]], text)
-        except KeyError as missing:
-            raise _NotTraceable(f"a size that is no dimension of an input ({missing})") from None
-        if re.search(r"[A-Za-z_]\w*\s*\(|math\.", text):
-            raise _NotTraceable(f"a size that the wrapper cannot compute ({text})")
-        return text
+    def _expression(self, expression: Any) -> str:
+        """Write a symbolic size, or a number made of sizes, as Python over our names."""
+        import sympy
+
+        for symbol, number in self.constants.items():
+            known = [item for item in expression.free_symbols if str(item) == symbol]
+            expression = expression.subs({item: sympy.Integer(int(number)) for item in known})
+        return self._python(expression)
+
+    def _python(self, expression: Any) -> str:
+        if expression.is_Symbol:
+            name = self.renamed.get(str(expression))
+            if name is None:
+                raise _NotTraceable(f"a size that is no dimension of an input ({expression})")
+            return name
+        if expression.is_Number:
+            return str(int(expression)) if expression.is_Integer else repr(float(expression))
+        kind = type(expression).__name__
+        parts = [self._python(item) for item in expression.args]
+        wrapped = [part if re.fullmatch(r"[\w.]+", part) else f"({part})" for part in parts]
+        if kind == "Add":
+            return " + ".join(wrapped).replace("+ -", "- ")
+        if kind == "Mul":
+            return " * ".join(wrapped)
+        if kind in ("FloorDiv", "CleanDiv", "PythonFloorDiv"):
+            return f"{wrapped[0]} // {wrapped[1]}"
+        if kind in ("Mod", "PythonMod"):
+            return f"{wrapped[0]} % {wrapped[1]}"
+        if kind in ("FloatTrueDiv", "IntTrueDiv"):
+            return f"{wrapped[0]} / {wrapped[1]}"
+        if kind in ("Pow", "FloatPow", "PowByNatural"):
+            return f"{wrapped[0]} ** {wrapped[1]}"
+        if kind == "ToFloat":
+            return wrapped[0]
+        if kind in ("Max", "Min"):
+            return f"{kind.lower()}({', '.join(parts)})"
+        raise _NotTraceable(f"a size that the wrapper cannot compute ({expression})")
 
     def _target(self, item: Any) -> str:
         return self.items.get(item.name, item.name)
@@ -348,17 +399,19 @@ class _Export:
             if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
                 return {"size": self._size(value)}
             if isinstance(value, torch.SymFloat):
-                return {"size": self._size_of_float(value)}
+                return {"size": self._expression(value.node.expr)}
             raise _NotTraceable(f"an argument of type {type(value).__name__}")
-        if isinstance(item, (torch.SymInt,)):
+        if isinstance(item, torch.SymInt):
             return {"size": self._size(item)}
+        if isinstance(item, torch.SymFloat):
+            return {"size": self._expression(item.node.expr)}
         if isinstance(item, bool) or item is None or isinstance(item, str):
             return item
         if isinstance(item, int):
             text = self._size(item) if item > 16 else str(item)
             return item if text == str(item) else {"size": text}
         if isinstance(item, float):
-            if item > 16 and item == int(item):
+            if math.isfinite(item) and item > 16 and item == int(item):
                 text = self._size(int(item))
                 if not text.isdigit():
                     return {"size": text}
@@ -368,11 +421,3 @@ class _Export:
         if isinstance(item, (list, tuple)):
             return [self._argument(part) for part in item]
         raise _NotTraceable(f"an argument of type {type(item).__name__}")
-
-    def _size_of_float(self, value: Any) -> str:
-        text = str(value.node.expr)
-        match = re.fullmatch(r"(?:ToFloat|Float)\((.*)\)", text)
-        if match is None:
-            raise _NotTraceable(f"a number that depends on sizes ({text})")
-        inner = match[1]
-        return _SYMBOL.sub(lambda found: self.renamed.get(found[0], found[0]), inner)

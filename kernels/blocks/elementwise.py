@@ -9,7 +9,7 @@ from typing import Any
 from orienteer.kernels.blocks import ops
 from orienteer.kernels.blocks.emit import Kernel, Unsupported, Value
 from orienteer.kernels.blocks.graph import Node, Ref, SizeArg
-from orienteer.kernels.blocks.index import ZERO, Index, reshape, wrap
+from orienteer.kernels.blocks.index import ZERO, Index, add, reshape, scale, split, wrap
 
 Handler = Callable[[Kernel, Node, Sequence[Index]], Value]
 #: A pooling window larger than this is not unrolled.
@@ -287,6 +287,55 @@ def _pad(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
     return kernel.guarded(inside, source.name, out, number)
 
 
+def _copy(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
+    """The second operand, broadcast and converted (what is left of an in-place copy)."""
+    value = kernel.operand(node.args[1], index, node.shape)
+    if value.dtype == node.dtype or node.dtype == "bool":
+        return value
+    return kernel.assign(f"{wrap(value.text)}.to({ops.COMPUTE[node.dtype]})", node.dtype, value.variables)
+
+
+def _as_strided(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
+    """A view by strides of a value that is contiguous."""
+    source = kernel.graph.nodes[_source(node)]
+
+    def written(value: Any) -> str:
+        return kernel.size(value.expr) if isinstance(value, SizeArg) else str(value)
+
+    offset = ZERO
+    for item, stride in zip(index, node.args[2], strict=True):
+        if stride != 0:
+            offset = add(offset, scale(item, written(stride)))
+    start = node.args[3] if len(node.args) > 3 else 0
+    if start not in (0, None):
+        offset = add(offset, Index(written(start)))
+    if source.name in kernel.buffers:
+        return kernel.load_flat(source.name, offset)
+    return kernel.value(source.name, split(offset, kernel.shape(source)))
+
+
+def _split(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
+    """One part of ``split_with_sizes``; which one is in ``item``."""
+    source = kernel.graph.nodes[_source(node)]
+    dimension = int(node.args[2]) % len(source.shape) if len(node.args) > 2 else 0
+    start = ZERO
+    for size in node.args[1][: node.kwargs.get("item", 0)]:
+        start = add(start, Index(kernel.size(size.expr) if isinstance(size, SizeArg) else str(size)))
+    out = list(index)
+    out[dimension] = add(out[dimension], start)
+    return kernel.value(source.name, out)
+
+
+def _round(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
+    """Round half to even, as PyTorch does."""
+    if node.kwargs.get("decimals", 0):
+        raise Unsupported("rounding to decimals")
+    value = kernel.operand(node.args[0], index, node.shape)
+    up = kernel.assign(f"tl.floor({value.text} + 0.5)", node.dtype, value.variables)
+    odd = f"({up.text} - {value.text} == 0.5) & ({up.text} - 2.0 * tl.floor({up.text} * 0.5) != 0.0)"
+    return kernel.assign(f"tl.where({odd}, {up.text} - 1.0, {up.text})", node.dtype, value.variables)
+
+
 def _gathered(kernel: Kernel, index_value: Value, size: str) -> Index:
     """Turn a loaded index into a position; negative ones count from the end, as PyTorch's do."""
     wrapped = kernel.assign(
@@ -318,16 +367,18 @@ def _index_select(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
 def _index(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
     source = kernel.graph.nodes[_source(node)]
     chosen = [(i, arg) for i, arg in enumerate(node.args[1]) if arg is not None]
-    if len(chosen) != 1:
-        raise Unsupported("indexing by several index tensors")
-    dimension, ref = chosen[0]
-    own = kernel.graph.nodes[ref.name]
-    if own.dtype == "bool":
+    first, last = chosen[0][0], chosen[-1][0]
+    if last - first + 1 != len(chosen):
+        raise Unsupported("indexing by tensors with a slice between them")
+    if any(kernel.graph.nodes[ref.name].dtype == "bool" for _, ref in chosen):
         raise Unsupported("indexing by a boolean mask (the result's shape depends on data)")
-    rank = len(own.shape)
-    at = kernel.value(ref.name, list(index[dimension : dimension + rank]))
-    position = _gathered(kernel, at, kernel.size(source.shape[dimension]))
-    return kernel.value(source.name, [*index[:dimension], position, *index[dimension + rank :]])
+    rank = max(len(kernel.graph.nodes[ref.name].shape) for _, ref in chosen)
+    shape = node.shape[first : first + rank]
+    positions = []
+    for dimension, ref in chosen:
+        at = kernel.operand(ref, index[first : first + rank], shape)
+        positions.append(_gathered(kernel, at, kernel.size(source.shape[dimension])))
+    return kernel.value(source.name, [*index[:first], *positions, *index[first + rank :]])
 
 
 # -- pooling ---------------------------------------------------------------------------------------------------------
@@ -434,9 +485,14 @@ def _average(
 
 HANDLERS: dict[str, Handler] = {
     "aten.pow": _pow,
+    "aten.copy": _copy,
+    "aten.copy_": _copy,
+    "aten.round": _round,
+    "aten.as_strided": _as_strided,
+    "aten.split_with_sizes": _split,
     "aten.where": _where,
     "aten.clamp": _clamp,
-    "aten.clamp_min": lambda k, n, i: _clamp(k, n, i),
+    "aten.clamp_min": _clamp,
     "aten._to_copy": _cast,
     "prims.convert_element_type": _cast,
     "aten.full": _constant(1),

@@ -196,8 +196,11 @@ class Kernel:
 
     def load(self, name: str, index: Sequence[Index]) -> Value:
         """Load a stored value at a position; halves are widened to float32."""
+        return self.load_flat(name, self._offset(self.graph.nodes[name], index))
+
+    def load_flat(self, name: str, offset: Index) -> Value:
+        """Load the element at an offset of a stored value."""
         node = self.graph.nodes[name]
-        offset = self._offset(node, index)
         variables = offset.variables | (self.guard.variables if self.guard else frozenset())
         mask = self.mask_of(variables)
         address = self.pointer(name) if offset.is_zero else f"{self.pointer(name)} + {offset.text}"
@@ -237,8 +240,13 @@ class Kernel:
             return self.load(name, index)
         if node.op in REDUCTIONS or node.op in ORDERED or node.op in MATMULS:
             return self.anchor(node, index)
+        from orienteer.kernels.blocks import convolution
         from orienteer.kernels.blocks.elementwise import elementwise
 
+        if node.op == "conv.patches":
+            return convolution.patches(self, node, index)
+        if node.op == "conv.terms":
+            return convolution.terms(self, node, index)
         return elementwise(self, node, index)
 
     def operand(self, argument: Any, index: Sequence[Index], shape: Sequence[Size]) -> Value:

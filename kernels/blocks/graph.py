@@ -7,7 +7,9 @@ of which is a dimension of an input or parameter, so that one generated kernel s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,38 +95,35 @@ class Graph:
         return total
 
 
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+
+
 def evaluate_size(size: Size, values: Mapping[str, int]) -> int:
-    """Evaluate a size expression; only names, integers and arithmetic are possible in it."""
-    import ast
+    """Evaluate a size expression; only names, numbers, arithmetic, ``max`` and ``min`` are possible in it."""
 
-    tree = ast.parse(size, mode="eval")
-
-    def walk(node: ast.AST) -> int:
-        if isinstance(node, ast.Expression):
-            return walk(node.body)
+    def walk(node: ast.AST) -> Any:
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-            return int(node.value)
+            return node.value
         if isinstance(node, ast.Name):
             return values[node.id]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return -walk(node.operand)
-        if isinstance(node, ast.BinOp):
-            left, right = walk(node.left), walk(node.right)
-            if isinstance(node.op, ast.Add):
-                return left + right
-            if isinstance(node.op, ast.Sub):
-                return left - right
-            if isinstance(node.op, ast.Mult):
-                return left * right
-            if isinstance(node.op, ast.FloorDiv):
-                return left // right
-            if isinstance(node.op, ast.Mod):
-                return left % right
-            if isinstance(node.op, ast.Pow):
-                return left**right
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+            return _ARITHMETIC[type(node.op)](walk(node.left), walk(node.right))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("max", "min"):
+            found = [walk(item) for item in node.args]
+            return max(found) if node.func.id == "max" else min(found)
         raise ValueError(f"not a size expression: {size!r}")
 
-    return walk(tree)
+    return int(walk(ast.parse(size, mode="eval").body))
 
 
 def graph_from_json(data: Mapping[str, Any]) -> Graph:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from orienteer.kernels.blocks import convolution
 from orienteer.kernels.blocks.emit import MATMULS, ORDERED, REDUCTIONS, Kernel, NeedsBuffer, Unsupported
 from orienteer.kernels.blocks.graph import Graph, Node
 from orienteer.kernels.blocks.nests import ElementNest, MatmulNest, RowNest, TileNest
@@ -27,6 +28,8 @@ class Plan:
     stored: list[str] = field(default_factory=list)
     #: Which building blocks were used, for the record.
     blocks: list[str] = field(default_factory=list)
+    #: The graph that was lowered (convolutions rewritten).
+    graph: Graph | None = None
 
 
 class Lowering:
@@ -36,7 +39,7 @@ class Lowering:
         self.graph = graph
         self.schedule = schedule
         self.name = name
-        self.plan = Plan()
+        self.plan = Plan(graph=graph)
         self.buffers = {node.name for node in graph.nodes.values() if node.is_leaf}
 
     def run(self) -> Plan:
@@ -98,4 +101,4 @@ class Lowering:
 
 def lower(graph: Graph, schedule: Schedule, name: str) -> Plan:
     """Lower a graph to kernels; see :class:`Lowering`."""
-    return Lowering(graph, schedule, name).run()
+    return Lowering(convolution.rewrite(graph), schedule, name).run()

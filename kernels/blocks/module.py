@@ -32,6 +32,7 @@ def assemble(graph: Graph, plan: Plan, schedule: Schedule, task_source: str, tit
         task_source: the task file; its imports, helper classes and ``Model``'s constructor are kept.
         title: first line of the file's docstring.
     """
+    graph = plan.graph or graph
     tree = ast.parse(task_source)
     model = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"), None)
     if model is None:

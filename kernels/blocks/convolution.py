@@ -1,0 +1,157 @@
+"""Convolutions as matrix products: the patches of the input are computed where the product reads them.
+
+A convolution with one group is ``patches @ weight`` with ``patches[m, k]`` the input element under the window position
+``k = (channel, offset)`` of the output position ``m = (batch, place)``; nothing of that matrix is ever stored. With several
+groups it is a sum of products per output element. Transposed convolutions gather in the same way, from the places whose
+window covers the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from orienteer.kernels.blocks import ops
+from orienteer.kernels.blocks.emit import Kernel, Unsupported, Value
+from orienteer.kernels.blocks.graph import Graph, Node, Ref, Size
+from orienteer.kernels.blocks.index import Index, product, split, wrap
+
+OP = "aten.convolution"
+
+
+def rewrite(graph: Graph) -> Graph:
+    """Replace every convolution of a graph; a graph without any is returned as it is."""
+    if all(node.op != OP for node in graph.nodes.values()):
+        return graph
+    nodes: dict[str, Node] = {}
+    for node in graph.nodes.values():
+        if node.op != OP:
+            nodes[node.name] = node
+            continue
+        for new in _replacement(graph, node):
+            nodes[new.name] = new
+    return replace(graph, nodes=nodes)
+
+
+def _replacement(graph: Graph, node: Node) -> list[Node]:
+    x, weight = graph.nodes[node.args[0].name], graph.nodes[node.args[1].name]
+    bias = node.args[2]
+    groups = node.args[8]
+    if not isinstance(groups, int):
+        # The number of groups is a size of the task: a depthwise convolution.
+        groups = 0
+    transposed = bool(node.args[6])
+    window = weight.shape[2:]
+    if not all(size.isdigit() for size in window):
+        raise Unsupported("a convolution whose window is not constant")
+    rank = len(window)
+    facts = {
+        "window": tuple(int(size) for size in window),
+        "stride": _spread(node.args[3], rank),
+        "padding": _spread(node.args[4], rank),
+        "dilation": _spread(node.args[5], rank),
+        "transposed": transposed,
+    }
+    made: list[Node] = []
+    if groups == 1:
+        places = [node.shape[0], *node.shape[2:]]
+        taps = [x.shape[1], *window]
+        rows, inner, cols = product(places), product(taps), node.shape[1]
+        patches = Node(f"{node.name}_patches", "conv.patches", (Ref(x.name),), {**facts, "places": tuple(places), "taps": tuple(taps)}, (rows, inner), x.dtype)  # fmt: skip
+        order = (0, *range(2, rank + 2), 1) if transposed else (*range(1, rank + 2), 0)
+        turned = Node(f"{node.name}_weight", "aten.permute", (Ref(weight.name), order), {}, tuple(weight.shape[i] for i in order), weight.dtype)  # fmt: skip
+        matrix = Node(f"{node.name}_matrix", "aten.view", (Ref(turned.name), ()), {}, (inner, cols), weight.dtype)
+        gemm = Node(f"{node.name}_mm", "aten.mm", (Ref(patches.name), Ref(matrix.name)), {}, (rows, cols), node.dtype)
+        shaped = (*places, cols)
+        opened = Node(f"{node.name}_open", "aten.view", (Ref(gemm.name), ()), {}, shaped, node.dtype)
+        back = (0, rank + 1, *range(1, rank + 1))
+        result = Node(f"{node.name}_back", "aten.permute", (Ref(opened.name), back), {}, node.shape, node.dtype)
+        made = [patches, turned, matrix, gemm, opened, result]
+    else:
+        if transposed:
+            raise Unsupported("a transposed convolution with groups")
+        taps = [weight.shape[1], *window]
+        terms = Node(f"{node.name}_terms", "conv.terms", (Ref(x.name), Ref(weight.name)), facts, (*node.shape, *taps), node.dtype)  # fmt: skip
+        dims = tuple(range(rank + 2, 2 * rank + 3))
+        result = Node(f"{node.name}_sum", "aten.sum", (Ref(terms.name), dims), {}, node.shape, node.dtype)
+        made = [terms, result]
+    if isinstance(bias, Ref):
+        ones = tuple("1" for _ in range(rank))
+        channel = graph.nodes[bias.name].shape[0]
+        wide = Node(f"{node.name}_bias", "aten.view", (bias, ()), {}, (channel, *ones), graph.nodes[bias.name].dtype)
+        return [
+            *made,
+            wide,
+            Node(node.name, "aten.add", (Ref(result.name), Ref(wide.name)), {}, node.shape, node.dtype),
+        ]
+    return [*made, Node(node.name, "aten.clone", (Ref(result.name),), {}, node.shape, node.dtype)]
+
+
+def _spread(value: Any, rank: int) -> tuple[int, ...]:
+    items = list(value) if isinstance(value, tuple) else [value]
+    if not all(isinstance(item, int) for item in items):
+        raise Unsupported("a convolution whose stride, padding or dilation is not constant")
+    return tuple(items if len(items) == rank else items * rank)
+
+
+def _under(
+    kernel: Kernel, node: Node, place: Sequence[Index], tap: Sequence[Index], sizes: Sequence[Size]
+) -> tuple[list[Index], Value | None]:
+    """Return the input position under window position ``tap`` at output position ``place``, and where it exists."""
+    facts = node.kwargs
+    position: list[Index] = []
+    conditions: list[str] = []
+    variables: frozenset[str] = frozenset()
+    for axis, (out, offset) in enumerate(zip(place, tap, strict=True)):
+        stride, padding, dilation = facts["stride"][axis], facts["padding"][axis], facts["dilation"][axis]
+        both = out.variables | offset.variables
+        moved = offset.text if dilation == 1 else f"{wrap(offset.text)} * {dilation}"
+        if facts["transposed"]:
+            raw = f"{wrap(out.text)} + {padding} - {wrap(moved)}"
+            at = kernel.assign(raw, "int32", both, "t")
+            text = at.text if stride == 1 else f"{at.text} // {stride}"
+            conditions.append(f"({at.text} >= 0)")
+            if stride != 1:
+                conditions.append(f"({at.text} % {stride} == 0)")
+            conditions.append(f"({wrap(text)} < {sizes[axis]})")
+        else:
+            base = out.text if stride == 1 else f"{wrap(out.text)} * {stride}"
+            text = f"{base} + {wrap(moved)}" + (f" - {padding}" if padding else "")
+            if padding:
+                conditions.append(f"({text} >= 0) & ({text} < {sizes[axis]})")
+        position.append(Index(text, both))
+        variables |= both
+    if not conditions:
+        return position, None
+    return position, kernel.assign(" & ".join(conditions), "bool", variables, "c")
+
+
+def patches(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
+    """Write the element of the patch matrix at (output place, window position)."""
+    x = kernel.graph.nodes[node.args[0].name]
+    places = split(index[0], [kernel.size(size) for size in node.kwargs["places"]])
+    taps = split(index[1], [kernel.size(size) for size in node.kwargs["taps"]])
+    position, inside = _under(kernel, node, places[1:], taps[1:], kernel.shape(x)[2:])
+    full = [places[0], taps[0], *position]
+    return kernel.value(x.name, full) if inside is None else kernel.guarded(inside, x.name, full, "0.0")
+
+
+def terms(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
+    """Write one product of a grouped convolution's sum: (batch, channel, place..., tap channel, offset...)."""
+    x, weight = (kernel.graph.nodes[arg.name] for arg in node.args[:2])
+    rank = len(node.kwargs["window"])
+    batch, channel = index[0], index[1]
+    place, tap = index[2 : 2 + rank], index[2 + rank :]
+    position, inside = _under(kernel, node, place, tap[1:], kernel.shape(x)[2:])
+    # Output channels and input channels are dealt out to the groups in equal runs.
+    per_group = f"({kernel.size(x.shape[1])} // {kernel.size(weight.shape[1])})"
+    group = f"{wrap(channel.text)} // ({kernel.size(weight.shape[0])} // {per_group})"
+    text = f"({group}) * {kernel.size(weight.shape[1])} + {wrap(tap[0].text)}"
+    source = Index(text, channel.variables | tap[0].variables)
+    full = [batch, source, *position]
+    value = kernel.value(x.name, full) if inside is None else kernel.guarded(inside, x.name, full, "0.0")
+    factor = kernel.value(weight.name, [channel, *tap])
+    return kernel.assign(
+        ops.BINARY["aten.mul"].format(value.text, factor.text), node.dtype, value.variables | factor.variables
+    )
