@@ -1,0 +1,1 @@
+"""Who decides: the one runtime, and the methods that run on it."""

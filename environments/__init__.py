@@ -1,0 +1,1 @@
+"""Where things happen: execution in sandboxes, and the worlds of the methods."""
