@@ -111,13 +111,19 @@ def _private(pid: int) -> int:
 def _size(folder: Path, enough: int) -> int:
     total = 0
     stack = [str(folder)]
+    try:
+        device = os.stat(folder).st_dev
+    except OSError:
+        return 0
     while stack and total <= enough:
         try:
             with os.scandir(stack.pop()) as entries:
                 for entry in entries:
                     with contextlib.suppress(OSError):
                         if entry.is_dir(follow_symlinks=False):
-                            stack.append(entry.path)
+                            # What is mounted below (our own code, read-only) is not the job's.
+                            if entry.stat(follow_symlinks=False).st_dev == device:
+                                stack.append(entry.path)
                         else:
                             total += entry.stat(follow_symlinks=False).st_blocks * 512
         except OSError:
