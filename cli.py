@@ -1,541 +1,108 @@
-"""The ``agent`` command: reads what a person asks, calls the agents, prints. No logic of its own.
+"""The ``agent`` command's front: signals, errors and exit statuses. The commands are in ``agents/command``.
 
-Everything heavy is imported inside the commands, so that ``agent --help`` answers at once. Results go to stdout, one
-JSON document with ``--json``; everything else goes to stderr.
+Exit statuses: 0 done, 1 failed, 2 wrong usage, 3 something is missing, 4 a budget is reached, 5 a store cannot be used,
+6 the model endpoint cannot serve, 130 interrupted. Results go to stdout, one JSON document with ``--json`` (on errors
+too); everything else goes to stderr. No error that a person can mend shows a traceback.
+
+Only the standard library is imported here at first: signals are caught before anything slow is loaded.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
+import signal
 import sys
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
-
-import typer
-
-from orienteer import __version__
-from orienteer.errors import OrienteerError, UsageError
-
-app = typer.Typer(
-    help="Search driven by language models, with proof.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-runs_app = typer.Typer(
-    help="List, show, resume, export, stop and remove runs.", no_args_is_help=True, rich_markup_mode=None
-)
-memory_app = typer.Typer(help="What is remembered on this machine.", no_args_is_help=True, rich_markup_mode=None)
-tasks_app = typer.Typer(help="The tasks that come with Orienteer.", no_args_is_help=True, rich_markup_mode=None)
-bench_app = typer.Typer(help="Measure, and compare with goals.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(runs_app, name="runs")
-app.add_typer(memory_app, name="memory")
-app.add_typer(tasks_app, name="tasks")
-app.add_typer(bench_app, name="bench")
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-HomeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--home", metavar="DIR", help="Orienteer's folder (default: $ORIENTEER_HOME or the user's data folder)."
-    ),
-]
-Database = Annotated[
-    str | None, typer.Option("--db", metavar="PATH|URL", help="Run database (default: runs.sqlite in the home folder).")
-]
-Evals = Annotated[int | None, typer.Option("--evals", "--budget-evals", min=0, metavar="N", help="Most evaluations.")]
-Tokens = Annotated[
-    int | None, typer.Option("--tokens", "--budget-tokens", min=0, metavar="N", help="Most tokens of model calls.")
-]
-Cost = Annotated[
-    float | None,
-    typer.Option("--cost", "--budget-cost", min=0, metavar="X", help="Most money, in the price table's currency."),
-]
-Time = Annotated[str | None, typer.Option("--time", metavar="30m", help="Most time: seconds, or 90s, 30m, 2h.")]
-Model = Annotated[
-    str | None,
-    typer.Option("--model", metavar="KIND/NAME", help="openai/NAME, local/smollm2, scripted/FILE or offline."),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, max=256, help="Proposals and evaluations at one time (default: cores)."),
-]
-Sandbox = Annotated[str, typer.Option("--sandbox", help="auto, bwrap, docker or process.")]
-Unsafe = Annotated[bool, typer.Option("--allow-unsafe", help="Allow the process sandbox, which isolates nothing.")]
-
-
-def _version(shown: bool) -> None:
-    if shown:
-        typer.echo(f"orienteer {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Search driven by language models, with proof."""
-
-
-# -- running -----------------------------------------------------------------------------------------------------------
-
-
-@app.command()
-def run(
-    method: Annotated[str, typer.Argument(help="A method by name (evokernel) or package.module:Class.")],
-    task: Annotated[
-        list[str] | None,
-        typer.Option("--task", help="A task by name, a file or a folder; may be repeated (default: all)."),
-    ] = None,
-    target: Annotated[str, typer.Option("--target", help="What the result is for (evokernel: npu, triton).")] = "",
-    model: Model = None,
-    evals: Evals = None,
-    tokens: Tokens = None,
-    cost: Cost = None,
-    time: Time = None,
-    seed: Annotated[int, typer.Option("--seed", help="Everything random derives from it.")] = 0,
-    workers: Workers = None,
-    sandbox: Sandbox = "auto",
-    allow_unsafe: Unsafe = False,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated.")
-    ] = None,
-    reuse: Annotated[
-        bool,
-        typer.Option(
-            "--reuse", help="Take verdicts and model replies of earlier runs where they are the same question."
-        ),
-    ] = False,
-    prices: Annotated[
-        str | None, typer.Option("--prices", metavar="FILE", help="Price table to use instead of the packaged one.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do missing setups without asking.")] = False,
-    json_: Json = False,
-    home: HomeOption = None,
-    db: Database = None,
-) -> None:
-    """Start a run and print what was proven."""
-    from orienteer.agents.runtime import registry
-    from orienteer.agents.runtime.config import Budgets, RunConfig, parse_set
-    from orienteer.agents.runtime.engine import start_run
-    from orienteer.agents.runtime.models import choose_model
-    from orienteer.memory.home import home as place
-
-    kind = registry.find(method)
-    chosen, why = choose_model(model)
-    if model is None:
-        _note(f"proposer: {chosen} ({why})")
-    for name in kind.setups(target, place(home).path):
-        _offer(name, yes, home)
-    options: dict[str, Any] = {"prices": prices} if prices and not chosen.startswith(("offline", "scripted")) else {}
-    config = RunConfig(
-        method=method,
-        tasks=tuple(task or ()),
-        target=target,
-        settings=parse_set(set_ or []),
-        seed=seed,
-        model=chosen,
-        model_options=options,
-        budgets=Budgets(evals=evals, tokens=tokens, cost=cost, time=_seconds(time)),
-        workers=workers,
-        sandbox=sandbox,
-        allow_unsafe=allow_unsafe,
-        reuse_evaluations=reuse,
-        reuse_replies=reuse,
-        home=home,
-        database=db,
-    )
-    _drive(lambda listener: start_run(config, listener), json_, kind)
-
-
-def _drive(go: Any, json_: bool, kind: Any) -> NoReturn:
-    from orienteer.agents.runtime.display import Display
-
-    with Display(quiet=json_) as display:
-        report = go(display)
-    if kind is None:
-        from orienteer.agents.runtime import registry
-
-        kind = registry.find(report.method)
-    if json_:
-        _print_json(
-            {
-                "run": report.id,
-                "status": report.status,
-                "reason": report.reason,
-                "exit_code": report.exit_code,
-                "method": report.method,
-                "seed": report.provenance.get("seed"),
-                "result": report.result,
-                "best": report.best,
-                "counts": report.counts,
-                "provenance": report.provenance,
-                "folder": str(report.folder),
-            }
-        )
-    else:
-        _print_report(report, kind.rows(report.result))
-    raise typer.Exit(report.exit_code)
-
-
-def _print_report(report: Any, rows: list[dict[str, str]]) -> None:
-    from orienteer.agents.runtime.display import plain_table
-
-    if rows:
-        typer.echo(plain_table(rows))
-    elif report.result:
-        typer.echo(json.dumps(report.result, indent=1, ensure_ascii=False))
-    counts = report.counts
-    judged = ", ".join(f"{n} {status}" for status, n in sorted(counts.get("evaluations", {}).items())) or "none"
-    line = f"run {report.id}: {report.status}; evaluations: {judged}"
-    if counts.get("model_calls"):
-        price = "price unknown" if counts.get("cost") is None else f"cost {counts['cost']:.4f}"
-        line += (
-            f"; model calls: {counts['model_calls']} ({counts['tokens_in']} + {counts['tokens_out']} tokens, {price})"
-        )
-    typer.echo(line)
-    if report.folder.is_dir():
-        typer.echo(f"files: {report.folder}")
-    if report.reason:
-        _note(f"{report.status}: {report.reason}")
-        if report.status == "budget":
-            _note(f"go on with a larger budget: agent runs resume {report.id} --evals N (or --tokens, --cost, --time)")
-
-
-def _offer(name: str, yes: bool, home: str | None) -> None:
-    from orienteer.agents.setups import SETUPS
-
-    what = SETUPS[name][0]
-    if not yes:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            return
-        if not typer.confirm(f"Not installed: {what}. Install it now?", default=True, err=True):
-            return
-    setup(name, yes=True, home=home)
-
-
-@app.command()
-def setup(
-    name: Annotated[str, typer.Argument(help="What to install: npu (the Ascend compiler).")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    home: HomeOption = None,
-) -> None:
-    """Install what a target needs."""
-    from orienteer.agents.setups import SETUPS, run_setup
-    from orienteer.memory.home import home as place
-
-    if (
-        name in SETUPS
-        and not yes
-        and sys.stdin.isatty()
-        and not typer.confirm(f"Install {SETUPS[name][0]}?", default=True, err=True)
-    ):
-        raise typer.Exit(0)
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import Progress
-
-        with Progress(console=Console(stderr=True)) as bars:
-            known: dict[str, Any] = {}
-
-            def progress(what: str, done: int, total: int) -> None:
-                if what not in known:
-                    known[what] = bars.add_task(f"unpacking {what}", total=total)
-                bars.update(known[what], completed=done)
-
-            where = run_setup(name, place(home).path, lambda text: bars.console.print(text, markup=False), progress)
-    else:
-        where = run_setup(name, place(home).path, _note, lambda *_: None)
-    _note(f"ready: {where}")
-
-
-@app.command()
-def doctor(json_: Json = False, home: HomeOption = None) -> None:
-    """Show what works on this machine and how to enable the rest."""
-    from orienteer.agents.doctor import examine
-    from orienteer.agents.runtime.display import plain_table
-    from orienteer.memory.home import home as place
-
-    checks = examine(place(home).path)
-    if json_:
-        _print_json({"version": __version__, "checks": checks})
-        return
-    words = {True: "works", False: "MISSING", None: "-"}
-    rows = [{"area": c["area"], "part": c["name"], "state": words[c["works"]], "detail": c["detail"]} for c in checks]
-    typer.echo(plain_table(rows, widest=90))
-    cures = [c for c in checks if c["works"] is not True and c["cure"]]
-    if cures:
-        typer.echo("\nto enable:")
-        for c in cures:
-            typer.echo(f"  {c['name']}: {c['cure']}")
-
-
-# -- runs --------------------------------------------------------------------------------------------------------------
-
-
-@runs_app.command("ls")
-def runs_ls(json_: Json = False, home: HomeOption = None, db: Database = None) -> None:
-    """List all runs, newest first."""
-    from orienteer.agents.runtime.display import plain_table
-    from orienteer.agents.runtime.records import list_runs
-
-    found = list_runs(home, db)
-    if json_:
-        _print_json({"runs": found})
-        return
-    if not found:
-        typer.echo("no runs yet; start one with: agent run evokernel --target npu")
-        return
-    columns = ("id", "method", "target", "proposer", "status", "seed")
-    rows = [
-        {**{c: str(row.get(c) if row.get(c) is not None else "") for c in columns}, "evaluations": _count(row)}
-        for row in found
-    ]
-    typer.echo(plain_table(rows))
-
-
-def _count(row: dict[str, Any]) -> str:
-    counts = row.get("counts", {}).get("evaluations", {})
-    return ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
-
-
-@runs_app.command("show")
-def runs_show(
-    run_id: Annotated[str, typer.Argument(metavar="ID", help="A run's id, its beginning, or last.")],
-    json_: Json = False,
-    home: HomeOption = None,
-    db: Database = None,
-) -> None:
-    """Show one run: request, provenance, result, every proposal and verdict."""
-    from orienteer.agents.runtime import registry
-    from orienteer.agents.runtime.display import plain_table
-    from orienteer.agents.runtime.records import show_run
-
-    document = show_run(run_id, home, db)
-    if json_:
-        _print_json(document)
-        return
-    shown = ("id", "method", "target", "status", "reason", "proposer", "seed")
-    for key in shown:
-        if document.get(key) not in (None, ""):
-            typer.echo(f"{key}: {document[key]}")
-    for key, value in sorted(document.get("provenance", {}).items()):
-        if key not in shown:
-            typer.echo(f"  {key}: {value}")
-    try:
-        rows = registry.find(document["method"]).rows(document.get("result") or {})
-    except OrienteerError:
-        rows = []
-    if rows:
-        typer.echo("")
-        typer.echo(plain_table(rows))
-    verdicts = {item["candidate"]: item for item in document.get("evaluations", []) if item.get("candidate")}
-    rows = []
-    for item in document.get("proposals", []):
-        verdict = verdicts.get(item.get("candidate") or "", {})
-        failure = item.get("failure") or verdict.get("failure") or {}
-        rows.append(
-            {
-                "step": str(item.get("step", "")),
-                "task": str(item.get("task", "")),
-                "candidate": str(item.get("candidate") or ""),
-                "verdict": str(verdict.get("status") or item.get("status", "")),
-                "evidence": str(verdict.get("evidence", "")),
-                "failure": _failure(failure),
-            }
-        )
-    if rows:
-        typer.echo("")
-        typer.echo(plain_table(rows, widest=90))
-
-
-def _failure(failure: Any) -> str:
-    if isinstance(failure, dict):
-        return ": ".join(str(failure[k]) for k in ("kind", "message") if failure.get(k))
-    return str(failure or "")
-
-
-@runs_app.command("resume")
-def runs_resume(
-    run_id: Annotated[str, typer.Argument(metavar="ID", help="A run's id, its beginning, or last.")],
-    evals: Evals = None,
-    tokens: Tokens = None,
-    cost: Cost = None,
-    time: Time = None,
-    model: Model = None,
-    workers: Workers = None,
-    sandbox: Annotated[str | None, typer.Option("--sandbox", help="auto, bwrap, docker or process.")] = None,
-    allow_unsafe: Annotated[
-        bool | None, typer.Option("--allow-unsafe/--no-allow-unsafe", help="Allow the process sandbox.")
-    ] = None,
-    json_: Json = False,
-    home: HomeOption = None,
-    db: Database = None,
-) -> None:
-    """Go on with a run that was stopped, crashed or reached its budget; nothing finished is done again."""
-    from orienteer.agents.runtime.engine import resume_run
-
-    given = {
-        "evals": evals,
-        "tokens": tokens,
-        "cost": cost,
-        "time": _seconds(time),
-        "model": model,
-        "workers": workers,
-        "sandbox": sandbox,
-        "allow_unsafe": allow_unsafe,
-    }
-    overrides = {key: value for key, value in given.items() if value is not None}
-    _drive(lambda listener: resume_run(run_id, overrides, listener, home_path=home, database=db), json_, None)
-
-
-@runs_app.command("export")
-def runs_export(
-    run_id: Annotated[str, typer.Argument(metavar="ID", help="A run's id, its beginning, or last.")],
-    folder: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")],
-    home: HomeOption = None,
-    db: Database = None,
-) -> None:
-    """Write a run into a folder: run.json and one file per candidate."""
-    from orienteer.agents.runtime.records import export_run
-
-    typer.echo(str(export_run(run_id, folder, home, db)))
-
-
-@runs_app.command("stop")
-def runs_stop(
-    run_id: Annotated[str, typer.Argument(metavar="ID", help="A run's id, its beginning, or last.")],
-    home: HomeOption = None,
-    db: Database = None,
-) -> None:
-    """Ask the process that drives a run to stop cleanly."""
-    from orienteer.agents.runtime.records import stop_run
-
-    typer.echo(f"asked {stop_run(run_id, home, db)} to stop")
-
-
-@runs_app.command("rm")
-def runs_rm(
-    run_id: Annotated[str, typer.Argument(metavar="ID", help="A run's id or its beginning.")],
-    home: HomeOption = None,
-    db: Database = None,
-) -> None:
-    """Remove a run from the database."""
-    from orienteer.agents.runtime.records import remove_run
-
-    typer.echo(f"removed {remove_run(run_id, home, db)}")
-
-
-# -- the rest ----------------------------------------------------------------------------------------------------------
-
-
-@tasks_app.command("ls")
-def tasks_ls(json_: Json = False) -> None:
-    """List the kernel tasks that come with Orienteer."""
-    from orienteer.environments.kernel.tasks import describe_shipped
-
-    found = describe_shipped()
-    if json_:
-        _print_json({"tasks": found})
-        return
-    width = max(len(item["name"]) for item in found)
-    for item in found:
-        typer.echo(f"{item['name'].ljust(width)}  {item['text']}")
-
-
-@memory_app.command("ls")
-def memory_ls(json_: Json = False, home: HomeOption = None, db: Database = None) -> None:
-    """List what is kept: runs, candidates, evaluations, model calls, artifacts, toolchains, with sizes."""
-    from orienteer.agents.runtime.display import plain_table
-    from orienteer.agents.runtime.inventory import inventory
-
-    found = inventory(home, db)
-    if json_:
-        _print_json({"memory": found})
-        return
-    rows = [
-        {"store": i["store"], "items": str(i["items"]), "MiB": f"{i['bytes'] / 2**20:.1f}", "where": i["where"]}
-        for i in found
-    ]
-    typer.echo(plain_table(rows, widest=100))
-
-
-@bench_app.command("runtime")
-def bench_runtime(
-    steps: Annotated[int, typer.Option("--steps", min=10, help="Loop iterations of the measured run.")] = 1000,
-    json_: Json = False,
-) -> None:
-    """Measure the runtime: CPU and bytes per step, start-up, memory, sandbox start."""
-    from orienteer.agents.bench import runtime_figures
-    from orienteer.agents.runtime.display import plain_table
-
-    document = runtime_figures(steps)
-    if json_:
-        _print_json(document)
-    else:
-        words = {True: "yes", False: "NO", None: "-"}
-        rows = [
-            {
-                "figure": f["name"],
-                "value": "-" if f["value"] is None else f"{f['value']:g}",
-                "unit": f["unit"],
-                "goal": "-" if f["goal"] is None else f"<= {f['goal']:g}",
-                "met": words[f["met"]],
-                "how": f["how"],
-            }
-            for f in document["figures"]
-        ]
-        typer.echo(plain_table(rows, widest=100))
-        typer.echo(f"machine: {document['machine']}")
-    raise typer.Exit(0 if document["met"] else 1)
-
-
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", text)
-    if match is None:
-        raise UsageError(f"--time {text!r} is no duration", "write seconds, or 90s, 30m, 2h")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
-
-
-def _note(text: str) -> None:
-    typer.echo(text, err=True)
-
-
-def _print_json(document: Any) -> None:
-    typer.echo(json.dumps(document, indent=1, ensure_ascii=True, allow_nan=False, default=str))
+import threading
+import time
+from typing import Any, NoReturn
+
+from orienteer.agents.command import now
+from orienteer.agents.plainly import clean, shortened
+from orienteer.errors import OrienteerError
+
+INTERRUPTED = 130
+#: How long the main thread may take to come to rest after the first signal (seconds).
+_GRACE = 0.8
+#: Signals so soon after the first are its echo: a terminal and a wrapper like ``make`` both pass Ctrl-C on (seconds).
+_ECHO = 0.3
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Longest problem or cure that is printed (characters).
+_LONGEST = 600
 
 
 def main() -> NoReturn:
-    """Run the command; every error that a person can mend is one line with its cure and a fixed exit status."""
-    wants_json = "--json" in sys.argv[1:]
+    """Run the command and leave with its exit status."""
+    stops = _Stops()
+    stops.install()
+    arguments = sys.argv[1:]
+    stops.wants_json = "--json" in arguments
     try:
-        app(standalone_mode=True)
-        code = 0
-    except OrienteerError as error:
-        code = _fail(error.problem, error.cure, error.exit_code, wants_json)
+        _mend_streams()
+        code = _guarded(arguments, stops)
+        if stops.heard:
+            code = INTERRUPTED if stops.spoken else code
     except KeyboardInterrupt:
-        code = _fail("interrupted", "", 130, wants_json)
-    except BrokenPipeError:
-        # The reader of our output went away (`agent runs ls | head`).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except Exception as error:
-        code = _crash(error, wants_json)
+        code = stops.speak()
+    code = _flushed(code)
+    if code == INTERRUPTED:
+        # Threads that still wait for something must not hold the process.
+        _end_at_once(code)
+    stops.retire(code)
     sys.exit(code)
 
 
-def _fail(problem: str, cure: str, code: int, wants_json: bool) -> int:
-    if wants_json:
-        _print_json({"error": {"problem": problem, "cure": cure, "exit_code": code}})
-    typer.echo(f"agent: {problem}" + (f": {cure}" if cure else ""), err=True)
+def _guarded(arguments: list[str], stops: _Stops) -> int:
+    """Run the command; every error becomes one line and a status. KeyboardInterrupt passes."""
+    try:
+        from orienteer.agents.command.app import app
+
+        code = app(arguments, prog_name="agent", standalone_mode=False)
+        if stops.raised:
+            # The parser turns an interrupt into a status of its own.
+            raise KeyboardInterrupt
+        return code if isinstance(code, int) else 0
+    except OrienteerError as error:
+        if error.exit_code == INTERRUPTED:
+            stops.spoken = True
+        return fail(error.problem, error.cure, error.exit_code, stops.wants_json)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 1
+    except OSError as error:
+        if error.filename is None and error.errno is not None and stops.output_failed():
+            return fail(f"the output cannot be written ({error.strerror})", "", 1, False)
+        return _crash(error, stops.wants_json)
+    except Exception as error:
+        if stops.raised:
+            raise KeyboardInterrupt from None
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+            return _misused(error, stops.wants_json)
+        return _crash(error, stops.wants_json)
+
+
+def _misused(error: Any, wants_json: bool) -> int:
+    """Say what the parser did not understand."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+        return 2
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "agent"
+    text = error.format_message().strip().rstrip(".")
+    text = re.sub(r" \(Possible options: (.*)\)$", r" (did you mean \1?)", text)
+    return fail(text[:1].lower() + text[1:], f"see `{command} --help`", 2, wants_json)
+
+
+def fail(problem: str, cure: str, code: int, wants_json: bool) -> int:
+    """Print one line (and the JSON document, where one is owed); return the status."""
+    problem, cure = (shortened(clean(text), _LONGEST) for text in (problem, cure))
+    if wants_json and not now.json_written:
+        from orienteer.agents.command.output import print_json
+
+        document: dict[str, Any] = {"error": {"problem": problem, "cure": cure, "exit_code": code}}
+        if now.run_id:
+            document["run"] = now.run_id
+        print_json(document)
+    print(f"agent: {problem}" + (f": {cure}" if cure else ""), file=sys.stderr, flush=True)
     return code
 
 
@@ -543,18 +110,141 @@ def _crash(error: Exception, wants_json: bool) -> int:
     import tempfile
     import traceback
 
-    text = " ".join(str(error).split())[:300]
     try:
         with tempfile.NamedTemporaryFile("w", prefix="orienteer-", suffix=".traceback", delete=False) as handle:
             handle.write(traceback.format_exc())
         where = f"the traceback is in {handle.name}; please report it"
     except OSError:
         where = "please report it"
-    return _fail(f"internal error: {type(error).__name__}: {text}", where, 1, wants_json)
+    return fail(f"internal error: {type(error).__name__}: {error}", where, 1, wants_json)
+
+
+def _mend_streams() -> None:
+    """Make the standard streams usable whatever we were started with: closed, or unable to show a character."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            handle = os.open(os.devnull, os.O_RDWR)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+        elif mode == "w" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flushed(code: int) -> int:
+    """Bring out what was printed. A reader that went away (`agent runs ls | head`) is no fault."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            _silence(stream)
+        except OSError as error:
+            _silence(stream)
+            if stream is sys.stdout:
+                code = fail(f"the output cannot be written ({error.strerror})", "free the disk it goes to", 1, False)
+    return code
+
+
+def _silence(stream: Any) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _end_at_once(code: int) -> NoReturn:
+    """Leave now, and take what we started along."""
+    from contextlib import suppress
+    from pathlib import Path
+
+    with suppress(OSError):
+        for listing in Path("/proc/self/task").glob("*/children"):
+            for child in listing.read_text().split():
+                with suppress(OSError):
+                    os.kill(int(child), signal.SIGKILL)
+    os._exit(code)
+
+
+class _Stops:
+    """SIGINT, SIGTERM and SIGHUP: one line and 130, within about a second, whatever the main thread is doing.
+
+    The first raises KeyboardInterrupt in the main thread. A thread of ours hears it as well (by the wake-up descriptor,
+    at once) and ends the process when the main thread does not come to rest: it may wait in foreign code, where no
+    Python handler runs. A second signal ends it at once. While a run goes on the runtime has handlers of its own.
+    """
+
+    def __init__(self) -> None:
+        self.wants_json = False
+        #: A signal came.
+        self.heard = False
+        #: KeyboardInterrupt was raised for it.
+        self.raised = False
+        #: The line was printed.
+        self.spoken = False
+        self._writing = threading.Lock()
+
+    def install(self) -> None:
+        """Take the signals, except those that are ignored (``nohup``, background jobs of a shell)."""
+        taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        for number in taken:
+            signal.signal(number, self._raise)
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, args=(reader, set(taken)), daemon=True).start()
+
+    def retire(self, code: int) -> None:
+        """The work is done and printed: a signal now only ends the process, with the status that it has earned."""
+        signal.set_wakeup_fd(-1)
+        for number in _SIGNALS:
+            if signal.getsignal(number) == self._raise:
+                signal.signal(number, lambda *_: os._exit(code))
+
+    def speak(self) -> int:
+        """Print the line, once."""
+        with self._writing:
+            if not self.spoken:
+                self.spoken = True
+                cure = f"go on with: agent runs resume {now.run_id}" if now.run_id else ""
+                fail("interrupted", cure, INTERRUPTED, self.wants_json)
+        return INTERRUPTED
+
+    @staticmethod
+    def output_failed() -> bool:
+        """Say whether stdout is what broke."""
+        try:
+            sys.stdout.flush()
+        except OSError:
+            return True
+        return False
+
+    def _raise(self, number: int, frame: Any) -> None:
+        self.heard = True
+        if not self.raised:
+            self.raised = True
+            raise KeyboardInterrupt
+
+    def _watch(self, reader: int, numbers: set[int]) -> None:
+        first: float | None = None
+        while data := os.read(reader, 64):
+            if not any(number in numbers for number in data):
+                continue
+            moment = time.monotonic()
+            if first is None:
+                first = moment
+                threading.Thread(target=self._expect, daemon=True).start()
+            elif moment - first > _ECHO:
+                self._cut()
+
+    def _expect(self) -> None:
+        time.sleep(_GRACE)
+        self._cut()
+
+    def _cut(self) -> None:
+        speaker = threading.Thread(target=self.speak, daemon=True)
+        speaker.start()
+        speaker.join(_ECHO)
+        _end_at_once(INTERRUPTED)
 
 
 if __name__ == "__main__":
     main()
-
-
-__all__ = ["Path", "app", "main"]

@@ -7,6 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,13 +18,41 @@ from typing import Any
 Check = dict[str, Any]
 
 
-def examine(home: Path) -> list[Check]:
-    """Try every part for real and return a plain dict for each.
+#: How long all checks together may take (seconds).
+DEADLINE = 25.0
 
-    Keys: ``area``, ``name``, ``works`` (None: absent and not needed), ``detail``, ``cure``.
+
+def examine(home: Path, deadline: float = DEADLINE) -> list[Check]:
+    """Try every part for real, all at once, and return a plain dict for each; never raises, never hangs.
+
+    Keys: ``area``, ``name``, ``works`` (None: absent and not needed, or not known), ``detail``, ``cure``.
+
+    Args:
+        home: Orienteer's folder.
+        deadline: seconds; a part that does not answer by then is reported as such.
     """
-    checks = [*_python(), *_store(home), *_sandboxes(), *_compilers(home), *_devices(), *_klayout(), *_models()]
-    return checks
+    parts: list[tuple[str, Callable[[], list[Check]]]] = [
+        ("python", _python), ("store", partial(_store, home)), ("sandbox", _sandboxes),
+        ("compiler", partial(_compilers, home)), ("device", _devices), ("layout", _klayout), ("model", _models),
+    ]  # fmt: skip
+    found: dict[str, list[Check]] = {}
+    until = time.monotonic() + deadline
+    # Daemons: one that hangs (a dead network drive, an engine that does not answer) must not hold the process.
+    threads = [threading.Thread(target=_try, args=(found, area, part), daemon=True) for area, part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    late = f"did not answer within {deadline:g} s"
+    return [check for area, _ in parts for check in found.get(area, [_check(area, area, False, late, "try it alone")])]
+
+
+def _try(found: dict[str, list[Check]], area: str, part: Callable[[], list[Check]]) -> None:
+    try:
+        found[area] = part()
+    except Exception as error:
+        said = f"cannot be examined: {type(error).__name__}: {error}"
+        found[area] = [_check(area, area, False, said, "please report it")]
 
 
 def _check(area: str, name: str, works: bool | None, detail: str, cure: str = "") -> Check:
@@ -51,10 +83,26 @@ def _store(home: Path) -> list[Check]:
     place = home
     while not place.exists() and place != place.parent:
         place = place.parent
-    writable = os.access(place, os.W_OK)
-    free = shutil.disk_usage(place).free >> 20
-    cure = "" if writable else "set ORIENTEER_HOME to a folder that you may write"
-    return [_check("store", "home", writable, f"{home} ({free} MiB free)", cure)]
+    cure = "set ORIENTEER_HOME to a folder that you may write"
+    if not place.is_dir():
+        return [_check("store", "home", False, f"{place} is no folder", cure)]
+    writable = os.access(place, os.W_OK | os.X_OK)
+    detail = f"{home} ({shutil.disk_usage(place).free >> 20} MiB free{'' if writable else ', not writable'})"
+    out = [_check("store", "home", writable, detail, "" if writable else cure)]
+    if (home / "runs.sqlite").exists():
+        out.append(_database(home / "runs.sqlite"))
+    return out
+
+
+def _database(path: Path) -> Check:
+    from orienteer.errors import OrienteerError
+    from orienteer.memory.rundb import RunDB
+
+    try:
+        with RunDB(path, create=False, readonly=True) as db:
+            return _check("store", "run database", True, f"{path}, schema {db.schema_version}")
+    except OrienteerError as error:
+        return _check("store", "run database", False, error.problem, error.cure)
 
 
 def _sandboxes() -> list[Check]:

@@ -31,8 +31,18 @@ def run_setup(name: str, home: Path, say: Say, progress: Progress) -> str:
         UsageError: there is no setup of that name.
         MissingPrerequisite, StoreError: it cannot be done; see the cure.
     """
+    describe(name)
+    return SETUPS[name][1](home, say, progress)
+
+
+def describe(name: str) -> str:
+    """Return what a setup brings.
+
+    Raises:
+        UsageError: there is no setup of that name.
+    """
     if name not in SETUPS:
         near = difflib.get_close_matches(name, SETUPS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"unknown setup {name!r}", f"{hint}there are: {', '.join(SETUPS)}")
-    return SETUPS[name][1](home, say, progress)
+    return SETUPS[name][0]

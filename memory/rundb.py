@@ -30,8 +30,9 @@ from orienteer.memory.schema import APPLICATION_ID, SCHEMA_VERSION
 if TYPE_CHECKING:
     from sqlalchemy import Table
 
-#: How long a writer waits for another process (seconds).
+#: How long a writer waits for another process (seconds), unless the variable says otherwise.
 BUSY_TIMEOUT = 60.0
+TIMEOUT_VARIABLE = "ORIENTEER_DB_TIMEOUT"
 
 
 class RunDB:
@@ -40,7 +41,7 @@ class RunDB:
     Args:
         url_or_path: a SQLAlchemy URL (``postgresql+psycopg://...``, ``sqlite:////path``) or the path of an SQLite file,
             which is made when it is not there.
-        timeout: seconds to wait for a lock that another process holds.
+        timeout: seconds to wait for a lock that another process holds; None: ``$ORIENTEER_DB_TIMEOUT``, else a minute.
         create: make the file or the tables where there are none.
         readonly: open an SQLite file for reading only (a copy on a read-only disk, another person's file).
 
@@ -49,13 +50,13 @@ class RunDB:
     """
 
     def __init__(
-        self, url_or_path: str | Path, *, timeout: float = BUSY_TIMEOUT, create: bool = True, readonly: bool = False
+        self, url_or_path: str | Path, *, timeout: float | None = None, create: bool = True, readonly: bool = False
     ) -> None:
         self.url = _url(url_or_path)
         self.sqlite = self.url.get_backend_name() == "sqlite"
         self.file = Path(self.url.database) if self.sqlite and self.url.database else None
         self.what = f"the run database {self.file}" if self.file else f"the run database {self.url!r}"
-        self._timeout = timeout
+        self._timeout = _patience() if timeout is None else timeout
         self._readonly = readonly
         # SQLite lets one writer in at a time. Waiting for a lock of our own costs nothing; waiting for SQLite's means
         # sleeping and trying again.
@@ -264,6 +265,19 @@ def migrate(conn: Connection, target: str = "head") -> None:
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = conn
     command.upgrade(config, target)
+
+
+def _patience() -> float:
+    given = os.environ.get(TIMEOUT_VARIABLE, "").strip()
+    if not given:
+        return BUSY_TIMEOUT
+    try:
+        found = float(given)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 86400:
+        raise StoreError(f"{TIMEOUT_VARIABLE}={given!r} is no number of seconds", "set it to for example 10")
+    return found
 
 
 def _url(url_or_path: str | Path) -> URL:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
 
 #: Exit status of the command for each status of a run that came to an end by its own rules.
 EXIT_CODES = {"done": 0, "failed": 1, "budget": 4}
+
+#: More than anybody can spend; keeps numbers within what databases and JSON readers hold.
+_MOST = 1e15
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,11 @@ class Budgets:
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            if value is not None and not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
-                raise UsageError(f"the budget {item.name}={value!r} is not a number from 0 up", f"mend --{item.name}")
+            if value is not None and not (isinstance(value, int | float) and 0 <= value <= _MOST):
+                shown = f"{value:g}" if isinstance(value, float) else str(value)[:40]
+                raise UsageError(
+                    f"the budget {item.name}={shown} is no number from 0 to {_MOST:.0e}", f"mend --{item.name}"
+                )
 
 
 @dataclass(frozen=True)

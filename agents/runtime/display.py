@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, TextIO
 
+from orienteer.agents import plainly
 from orienteer.agents.runtime.events import Event
 
 if TYPE_CHECKING:
@@ -23,10 +25,15 @@ _LINES = {
     "evaluation.reused": "  {task}: verdict taken from run {from_run}",
     "budget.blind": "note: {message}",
     "budget.reached": "budget: {message}",
+    "checkpoint.rebuilt": "note: the checkpoint was not usable; the run database took its place",
+    "method.close_failed": "note: the method could not close what it opened ({message})",
     "task.rejected": "  {task}: rejected ({message})",
     "gate.skipped": "note: the gate {gate} is SKIPPED: {message}",
+    "run.cut": "ended at once; go on with: agent runs resume {run}",
     "model.warning": "note: {message}",
 }
+#: Told even where nothing else is (``--json``).
+_ALWAYS = ("gate.skipped", "budget.reached", "budget.blind", "task.rejected", "run.cut", "model.warning")
 
 
 class Display:
@@ -48,12 +55,16 @@ class Display:
         self._counts: Counter[str] = Counter()
 
     def __enter__(self) -> Display:
-        if self._stream.isatty() and not self._quiet:
+        if self._stream.isatty() and not self._quiet and os.environ.get("TERM", "dumb") not in ("dumb", "unknown"):
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(file=self._stream), refresh_per_second=4, get_renderable=self._table)
+            console = Console(file=self._stream, highlight=False)
+            # The result's own table follows on stdout: what was live goes away.
+            self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._table)
             self._live.start()
+            # Whatever ends us must leave a terminal with a cursor.
+            console.show_cursor(True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -71,8 +82,8 @@ class Display:
         if self._live is not None:
             if event.kind in ("step.plan", "run.start", "proposal.failed"):
                 return
-            self._live.console.print(line, markup=False, highlight=False)
-        elif not self._quiet or event.kind in ("gate.skipped", "budget.reached", "budget.blind", "task.rejected"):
+            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        elif not self._quiet or event.kind in _ALWAYS:
             print(line, file=self._stream, flush=True)
 
     def _line(self, kind: str, facts: dict[str, Any]) -> str | None:
@@ -132,19 +143,4 @@ class Display:
 
 
 def _short(value: Any, most: int = 240) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = " ".join(value.split())
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def plain_table(rows: list[dict[str, str]], widest: int = 60) -> str:
-    """Return rows as aligned text columns; long cells are cut at ``widest`` characters."""
-    if not rows:
-        return ""
-    columns = list(rows[0])
-    cells = [[str(_short(str(row.get(column, "")), widest)) for column in columns] for row in rows]
-    widths = [max(len(column), *(len(row[i]) for row in cells)) for i, column in enumerate(columns)]
-    lines = ["  ".join(column.ljust(width) for column, width in zip(columns, widths, strict=True)).rstrip()]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join(lines)
+    return plainly.cut(plainly.clean(value), most) if isinstance(value, str) else value

@@ -17,6 +17,7 @@ Kinds (facts in parentheses):
 ``evaluation.machinery``  our machinery failed while evaluating (slot, task, candidate, message)
 ``budget.blind``          the price of the model is unknown, the cost limit cannot act (message)
 ``budget.reached``        a limit allows no more work (message)
+``run.cut``               a second signal ends the process at once; told live, not kept
 ``checkpoint.rebuilt``    the graph's checkpoint was missing or of another version; the run database took its place
 ``model.*``, others       from the model session and from methods (``run.emit``)
 ========================  =============================================================================================
@@ -34,7 +35,7 @@ from orienteer.memory.journal import Journal
 from orienteer.memory.plain import plain
 
 #: Kinds that are told but not kept.
-LIVE = frozenset({"evaluation.start"})
+LIVE = frozenset({"evaluation.start", "run.cut"})
 
 
 @dataclass(frozen=True)

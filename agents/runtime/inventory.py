@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
 
+from orienteer.environments.kernel import toolchain
 from orienteer.memory import schema
 from orienteer.memory.home import home
 from orienteer.memory.rundb import RunDB
@@ -16,6 +19,8 @@ _TABLES = ("runs", "candidates", "evaluations", "proposals", "model_calls", "eve
 
 def inventory(home_path: str | Path | None = None, database: str | Path | None = None) -> list[dict[str, Any]]:
     """Return the stores with how much is in them: ``store``, ``items``, ``bytes``, ``where``.
+
+    ``bytes`` is the whole database's at its first table and None at the others.
 
     Raises:
         StoreError: the database cannot be read.
@@ -30,13 +35,13 @@ def inventory(home_path: str | Path | None = None, database: str | Path | None =
                 for table in _TABLES:
                     query = select(func.count()).select_from(schema.metadata.tables[table])
                     items = int(connection.execute(query).scalar_one())
-                    out.append({"store": table, "items": items, "bytes": 0, "where": where})
+                    out.append({"store": table, "items": items, "bytes": None, "where": where})
         files = path.parent.glob(f"{path.name}*") if path.exists() else ()
         out[0]["bytes"] = sum(item.stat().st_size for item in files if item.is_file())
     for name, folder in (
         ("artifacts", place.artifacts),
         ("run folders", place.path / "runs"),
-        ("toolchains", place.path / "toolchains"),
+        ("toolchains", toolchain.folder(place.path).parent),
     ):
         count, size = _measure(folder)
         out.append({"store": name, "items": count, "bytes": size, "where": str(folder)})
@@ -44,10 +49,15 @@ def inventory(home_path: str | Path | None = None, database: str | Path | None =
 
 
 def _measure(folder: Path) -> tuple[int, int]:
+    """Count files and bytes; what cannot be looked at is left out."""
     count = size = 0
-    if folder.is_dir():
-        for path in folder.rglob("*"):
-            if path.is_file() and not path.is_symlink():
+    for where, _, names in os.walk(folder, followlinks=False):
+        for name in names:
+            try:
+                found = Path(where, name).lstat()
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
                 count += 1
-                size += path.stat().st_size
+                size += found.st_size
     return count, size

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
+import re
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from orienteer.agents.runtime.method import Method
 from orienteer.errors import UsageError
@@ -42,6 +45,39 @@ def find(name_or_path: str) -> type[Method]:
         found = _load(points[0])
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise UsageError(f"{name_or_path} is no method", "a method is a subclass of orienteer.agents.runtime.Method")
+    return found
+
+
+def describe(name_or_path: str) -> dict[str, Any]:
+    """Return what a person wants to know of a method before using it, as plain data.
+
+    Returns:
+        ``name``, ``text`` (one line), ``settings``: ``name``, ``type``, ``default``, ``text`` of each.
+
+    Raises:
+        UsageError: as :func:`find`.
+    """
+    kind = find(name_or_path)
+    own = inspect.cleandoc(kind.__doc__ or "").splitlines()
+    module = inspect.cleandoc(sys.modules[kind.__module__].__doc__ or "").splitlines()
+    # A module that holds one method says more about it than the class does.
+    text = next((lines[0] for lines in (module, own) if lines), "")
+    settings = []
+    for name, field in kind.Settings.model_fields.items():
+        written = re.sub(r"typing\.|<class '(.*?)'>", r"\1", repr(field.annotation))
+        default = "required" if field.is_required() else str(field.get_default(call_default_factory=True))
+        settings.append({"name": name, "type": written, "default": default, "text": field.description or ""})
+    return {"name": name_or_path, "text": text, "settings": settings}
+
+
+def describe_all() -> list[dict[str, Any]]:
+    """Describe every installed method; one that cannot be imported says so in its ``text``."""
+    found = []
+    for name in names():
+        try:
+            found.append(describe(name))
+        except UsageError as error:
+            found.append({"name": name, "text": f"BROKEN: {error}", "settings": []})
     return found
 
 

@@ -323,6 +323,7 @@ class Session:
 
     def _mark(self) -> None:
         """Called when the process is about to be ended by a second signal."""
+        self._events.emit(self.run.step, "run.cut", {})
         with suppress(Exception):
             self._catalogue.update(self._id, status="interrupted", reason="stopped twice", ended=time.time())
 

@@ -1,0 +1,483 @@
+"""The commands: each reads what a person asks, calls the agents, prints. No logic of its own.
+
+Everything heavy is imported inside the commands, so that ``agent --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from orienteer import __version__
+from orienteer.agents.command import now
+from orienteer.agents.command import options as o
+from orienteer.agents.command.output import evaluations as in_words
+from orienteer.agents.command.output import note, print_json, print_report, print_run, print_table, say
+from orienteer.errors import OrienteerError
+
+if TYPE_CHECKING:
+    from orienteer.agents.runtime.config import RunReport
+    from orienteer.agents.runtime.events import Event
+    from orienteer.agents.runtime.method import Method
+
+
+def _group(text: str) -> typer.Typer:
+    return typer.Typer(
+        help=text,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+app = _group("Search driven by language models, with proof.")
+runs_app = _group("List, show, resume, export, stop and remove runs.")
+memory_app = _group("What is remembered on this machine.")
+tasks_app = _group("The tasks that come with Orienteer.")
+bench_app = _group("Measure, and compare with goals.")
+
+
+def _version(shown: bool) -> None:
+    if shown:
+        say(f"orienteer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Search driven by language models, with proof."""
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def run(
+    method: Annotated[
+        str, typer.Argument(metavar="METHOD", help="A name of `agent methods`, or package.module:Class.")
+    ],
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", metavar="NAME|FILE|DIR", help="What to work on; may be repeated (default: all)."),
+    ] = None,
+    target: Annotated[
+        str, typer.Option("--target", metavar="NAME", help="What the result is for (evokernel: npu, triton).")
+    ] = "",
+    model: o.Model = None,
+    evals: o.Evals = None,
+    tokens: o.Tokens = None,
+    cost: o.Cost = None,
+    time: o.Time = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Everything random derives from it.")] = 0,
+    workers: o.Workers = None,
+    sandbox: o.Sandbox = "auto",
+    allow_unsafe: o.Unsafe = False,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated.")
+    ] = None,
+    reuse: Annotated[
+        bool,
+        typer.Option(
+            "--reuse", help="Take verdicts and model replies of earlier runs where they are the same question."
+        ),
+    ] = False,
+    prices: Annotated[
+        str | None, typer.Option("--prices", metavar="FILE", help="Price table to use instead of the packaged one.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do missing setups without asking.")] = False,
+    json_: o.Json = False,
+    home: o.HomeOption = None,
+    db: o.Database = None,
+) -> None:
+    """Start a run and print what was proven."""
+    from orienteer.agents.runtime import registry
+    from orienteer.agents.runtime.config import Budgets, RunConfig, parse_set
+    from orienteer.agents.runtime.engine import start_run
+    from orienteer.agents.runtime.models import choose_model
+    from orienteer.memory.home import home as place
+
+    kind = registry.find(method)
+    chosen, why = choose_model(model)
+    priced = prices is not None and not chosen.startswith(("offline", "scripted"))
+    config = RunConfig(
+        method=method,
+        tasks=tuple(task or ()),
+        target=target,
+        settings=parse_set(set_ or []),
+        seed=seed,
+        model=chosen,
+        model_options={"prices": prices} if priced else {},
+        budgets=Budgets(evals=evals, tokens=tokens, cost=cost, time=o.seconds(time)),
+        workers=workers,
+        sandbox=sandbox,
+        allow_unsafe=allow_unsafe,
+        reuse_evaluations=reuse,
+        reuse_replies=reuse,
+        home=home,
+        database=db,
+    )
+    if model is None:
+        note(f"proposer: {chosen} ({why})")
+    for name in kind.setups(target, place(home).path):
+        _offer(name, yes, home)
+    _drive(lambda listener: start_run(config, listener), json_, kind)
+
+
+def _drive(go: Callable[[Callable[[Event], None]], RunReport], json_: bool, kind: type[Method] | None) -> NoReturn:
+    from orienteer.agents.runtime.display import Display
+
+    with Display(quiet=json_) as display:
+
+        def listen(event: Event) -> None:
+            now.run_id = event.run_id
+            display(event)
+
+        report = go(listen)
+    if json_:
+        print_json(
+            {
+                "run": report.id,
+                "status": report.status,
+                "reason": report.reason,
+                "exit_code": report.exit_code,
+                "method": report.method,
+                "seed": report.provenance.get("seed"),
+                "result": report.result,
+                "best": report.best,
+                "counts": report.counts,
+                "provenance": report.provenance,
+                "folder": str(report.folder),
+            }
+        )
+    else:
+        print_report(report, kind or _method(report.method))
+    raise typer.Exit(report.exit_code)
+
+
+def _method(name: str) -> type[Method] | None:
+    from orienteer.agents.runtime import registry
+
+    try:
+        return registry.find(name)
+    except OrienteerError:
+        return None
+
+
+def _agreed(question: str) -> bool:
+    """Ask on the terminal; Enter means yes, the end of input no."""
+    print(f"{question} [Y/n] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)
+        return False
+    return answer.strip().lower() in ("", "y", "yes")
+
+
+def _someone_is_there() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _offer(name: str, yes: bool, home: str | None) -> None:
+    from orienteer.agents.setups import SETUPS
+
+    what = SETUPS[name][0]
+    if yes or (_someone_is_there() and _agreed(f"Not installed: {what}. Install it now?")):
+        _set_up(name, home)
+    else:
+        note(f"not installed: {what}; to get it: agent setup {name}")
+
+
+def _set_up(name: str, home: str | None) -> str:
+    from orienteer.agents.setups import run_setup
+    from orienteer.memory.home import home as place
+
+    if not sys.stderr.isatty():
+        return run_setup(name, place(home).path, note, lambda *_: None)
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bars:
+        known: dict[str, Any] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in known:
+                known[what] = bars.add_task(f"unpacking {what}", total=total)
+            bars.update(known[what], completed=done)
+
+        def tell(text: str) -> None:
+            bars.console.print(text, markup=False, highlight=False)
+
+        return run_setup(name, place(home).path, tell, progress)
+
+
+@app.command()
+def setup(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to install: npu (the Ascend compiler).")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json_: o.Json = False,
+    home: o.HomeOption = None,
+) -> None:
+    """Install what a target needs."""
+    from orienteer.agents.setups import describe
+
+    what = describe(name)
+    if not yes and not json_ and _someone_is_there() and not _agreed(f"Install {what}?"):
+        note("nothing was installed")
+        raise typer.Exit(1)
+    where = _set_up(name, home)
+    if json_:
+        print_json({"setup": name, "folder": where})
+    else:
+        say(f"ready: {where}")
+
+
+@app.command()
+def doctor(json_: o.Json = False, home: o.HomeOption = None) -> None:
+    """Show what works on this machine and how to enable the rest."""
+    from orienteer.agents.doctor import examine
+    from orienteer.memory.home import home as place
+
+    checks = examine(place(home).path)
+    if json_:
+        print_json({"version": __version__, "checks": checks})
+        return
+    words = {True: "works", False: "MISSING", None: "-"}
+    print_table(
+        [{"area": c["area"], "part": c["name"], "state": words[c["works"]], "detail": c["detail"]} for c in checks],
+        widest=100,
+    )
+    cures = [c for c in checks if c["works"] is not True and c["cure"]]
+    if cures:
+        say("\nto enable")
+        for c in cures:
+            say(f"  {c['name']}: {c['cure']}")
+
+
+@app.command()
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[METHOD]", help="One method, by name or package.module:Class.")
+    ] = None,
+    json_: o.Json = False,
+) -> None:
+    """List the methods and what --set takes for each."""
+    from orienteer.agents.runtime import registry
+
+    found = [registry.describe(name)] if name is not None else registry.describe_all()
+    if json_:
+        print_json({"methods": found})
+        return
+    for item in found:
+        say(f"{item['name']}: {item['text']}")
+        rows = [
+            {"--set": s["name"], "type": s["type"], "default": s["default"], "": s["text"]} for s in item["settings"]
+        ]
+        if rows:
+            print_table(rows, widest=100)
+    if name is None:
+        say("\nyour own: agent run package.module:Class (see CONTRIBUTING.md)")
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+@runs_app.command("ls")
+def runs_ls(json_: o.Json = False, home: o.HomeOption = None, db: o.Database = None) -> None:
+    """List all runs, newest first."""
+    from orienteer.agents.runtime.records import list_runs
+
+    found = list_runs(home, db)
+    if json_:
+        print_json({"runs": found})
+        return
+    if not found:
+        say("no runs yet; start one with: agent run evokernel --target npu")
+        return
+    columns = ("id", "method", "target", "proposer", "status", "seed")
+    print_table(
+        [
+            {**{c: str(row[c] if row[c] is not None else "") for c in columns}, "evaluations": in_words(row["counts"])}
+            for row in found
+        ]
+    )
+
+
+@runs_app.command("show")
+def runs_show(run_id: o.RunId, json_: o.Json = False, home: o.HomeOption = None, db: o.Database = None) -> None:
+    """Show one run: request, provenance, result, every proposal and verdict."""
+    from orienteer.agents.runtime.records import show_run
+
+    document = show_run(run_id, home, db)
+    if json_:
+        print_json(document)
+        return
+    kind = _method(document["method"])
+    print_run(document, kind.rows(document["result"]) if kind is not None else [])
+
+
+@runs_app.command("resume")
+def runs_resume(
+    run_id: o.RunId,
+    evals: o.Evals = None,
+    tokens: o.Tokens = None,
+    cost: o.Cost = None,
+    time: o.Time = None,
+    model: o.Model = None,
+    workers: o.Workers = None,
+    sandbox: Annotated[
+        str | None, typer.Option("--sandbox", metavar="KIND", help="auto, bwrap, docker or process.")
+    ] = None,
+    allow_unsafe: Annotated[
+        bool | None, typer.Option("--allow-unsafe/--no-allow-unsafe", help="Allow the process sandbox.")
+    ] = None,
+    json_: o.Json = False,
+    home: o.HomeOption = None,
+    db: o.Database = None,
+) -> None:
+    """Go on with a run that was stopped, crashed or reached a budget; nothing finished is done again."""
+    from orienteer.agents.runtime.engine import resume_run
+
+    given = {
+        "evals": evals,
+        "tokens": tokens,
+        "cost": cost,
+        "time": o.seconds(time),
+        "model": model,
+        "workers": workers,
+        "sandbox": sandbox,
+        "allow_unsafe": allow_unsafe,
+    }
+    overrides = {key: value for key, value in given.items() if value is not None}
+    _drive(lambda listener: resume_run(run_id, overrides, listener, home_path=home, database=db), json_, None)
+
+
+@runs_app.command("export")
+def runs_export(
+    run_id: o.RunId,
+    folder: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")],
+    json_: o.Json = False,
+    home: o.HomeOption = None,
+    db: o.Database = None,
+) -> None:
+    """Write a run into a folder: run.json and one file per candidate."""
+    from orienteer.agents.runtime.records import export_run
+
+    path = export_run(run_id, folder, home, db)
+    if json_:
+        print_json({"file": str(path)})
+    else:
+        say(str(path))
+
+
+@runs_app.command("stop")
+def runs_stop(run_id: o.RunId, json_: o.Json = False, home: o.HomeOption = None, db: o.Database = None) -> None:
+    """Ask the process that drives a run to stop cleanly."""
+    from orienteer.agents.runtime.records import stop_run
+
+    stopped = stop_run(run_id, home, db)
+    if json_:
+        print_json({"run": stopped, "asked": "stop"})
+    else:
+        say(f"asked {stopped} to stop")
+
+
+@runs_app.command("rm")
+def runs_rm(run_id: o.RunId, json_: o.Json = False, home: o.HomeOption = None, db: o.Database = None) -> None:
+    """Remove a run and its folder."""
+    from orienteer.agents.runtime.records import remove_run
+
+    removed = remove_run(run_id, home, db)
+    if json_:
+        print_json({"run": removed, "removed": True})
+    else:
+        say(f"removed {removed}")
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------------
+
+
+@tasks_app.command("ls")
+def tasks_ls(json_: o.Json = False) -> None:
+    """List the kernel tasks that come with Orienteer."""
+    from orienteer.environments.kernel.tasks import describe_shipped
+
+    found = describe_shipped()
+    if json_:
+        print_json({"tasks": found})
+        return
+    print_table([{"task": item["name"], "what": item["text"]} for item in found], widest=100)
+    say("\nyour own: --task FILE or --task DIR (a Python file with Model, get_inputs and get_init_inputs)")
+
+
+@memory_app.command("ls")
+def memory_ls(json_: o.Json = False, home: o.HomeOption = None, db: o.Database = None) -> None:
+    """List what is kept: runs, candidates, evaluations, model calls, artifacts, toolchains, with sizes."""
+    from orienteer.agents.runtime.inventory import inventory
+
+    found = inventory(home, db)
+    if json_:
+        print_json({"memory": found})
+        return
+    print_table(
+        [
+            {"store": i["store"], "items": str(i["items"]), "size": _size(i["bytes"]), "where": i["where"]}
+            for i in found
+        ],
+        widest=200,
+    )
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return ""
+    return f"{count / 2**20:.1f} MiB" if count >= 1 << 20 else f"{count / 2**10:.0f} KiB"
+
+
+@bench_app.command("runtime")
+def bench_runtime(
+    steps: Annotated[
+        int, typer.Option("--steps", min=40, max=100_000, metavar="N", help="Loop iterations of the measured run.")
+    ] = 1000,
+    json_: o.Json = False,
+) -> None:
+    """Measure the runtime: CPU and bytes per step, start-up, memory, sandbox start. Exit 1 where a goal is missed."""
+    from orienteer.agents.bench import runtime_figures
+
+    document = runtime_figures(steps)
+    if json_:
+        print_json(document)
+        raise typer.Exit(0 if document["met"] else 1)
+    words = {True: "yes", False: "NO", None: "-"}
+    print_table(
+        [
+            {
+                "figure": f["name"],
+                "value": "-" if f["value"] is None else f"{f['value']:.4g}",
+                "unit": f["unit"],
+                "goal": "-" if f["goal"] is None else f"<= {f['goal']:g}",
+                "met": words[f["met"]],
+                "how": f["how"],
+            }
+            for f in document["figures"]
+        ],
+        widest=110,
+    )
+    machine = document["machine"]
+    say(f"machine: {machine['cores']} cores, load {machine['load'][0]}, Python {machine['python']}")
+    say("all goals are met" if document["met"] else "NOT all goals are met")
+    raise typer.Exit(0 if document["met"] else 1)
+
+
+app.add_typer(runs_app, name="runs")
+app.add_typer(memory_app, name="memory")
+app.add_typer(tasks_app, name="tasks")
+app.add_typer(bench_app, name="bench")

@@ -1,0 +1,57 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from orienteer.errors import UsageError
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+HomeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--home", metavar="DIR", help="Orienteer's folder (default: $ORIENTEER_HOME or the user's data folder)."
+    ),
+]
+Database = Annotated[
+    str | None, typer.Option("--db", metavar="PATH|URL", help="Run database (default: runs.sqlite in the home folder).")
+]
+RunId = Annotated[str, typer.Argument(metavar="ID", help="A run's id, its beginning, or last.")]
+Evals = Annotated[int | None, typer.Option("--evals", "--budget-evals", min=0, metavar="N", help="Most evaluations.")]
+Tokens = Annotated[
+    int | None, typer.Option("--tokens", "--budget-tokens", min=0, metavar="N", help="Most tokens of model calls.")
+]
+Cost = Annotated[
+    float | None,
+    typer.Option("--cost", "--budget-cost", min=0, metavar="X", help="Most money, in the price table's currency."),
+]
+Time = Annotated[str | None, typer.Option("--time", metavar="30m", help="Most time: seconds, or 90s, 30m, 2h.")]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", metavar="KIND/NAME", help="openai/NAME, local/smollm2, scripted/FILE or offline."),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, max=256, metavar="N", help="Proposals and evaluations at one time (default: cores)."
+    ),
+]
+Sandbox = Annotated[str, typer.Option("--sandbox", metavar="KIND", help="auto, bwrap, docker or process.")]
+Unsafe = Annotated[bool, typer.Option("--allow-unsafe", help="Allow the process sandbox, which isolates nothing.")]
+
+
+def seconds(text: str | None) -> float | None:
+    """Return a duration in seconds.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", text)
+    if match is None:
+        raise UsageError(f"--time {text!r} is no duration", "write seconds, or 90s, 30m, 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
