@@ -9,6 +9,7 @@ Only the syntax tree is touched here, nothing is executed.
 from __future__ import annotations
 
 import ast
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from dataclasses import dataclass
 #: Integers up to this are hyperparameters (window, stride, groups, heads ...), not sizes to scale.
 SMALL = 16
 #: Primes for tracing: distinct, so that every size of the traced graph names its origin.
-TRACE_PRIMES = (29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73)
+TRACE_PRIMES = (17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
+#: Assignments for tracing whose dimensions multiply to more are not tried.
+_TRACE_ELEMENTS = 1 << 24
 _SHAPE_FUNCTIONS = ("get_inputs", "get_init_inputs")
 
 
@@ -144,6 +147,9 @@ def assignments(dims: Sequence[Dimension], rng: random.Random) -> list[tuple[str
     out.append(
         ("off the block", each(lambda dim: rng.choice([33, 47, 65, 67]) if len(dims) <= 3 else rng.choice([9, 17])))
     )
+    if len(dims) >= 3:
+        out.append(("few", each(lambda dim: rng.choice([3, 4, 5]))))
+        out.append(("few, odd", each(lambda dim: rng.choice([5, 7]))))
     out.append(("tied primes", tied({value: shuffled[i % len(shuffled)] for i, value in enumerate(distinct)})))
     out.append(("tied off the block", tied({value: rng.choice([18, 34, 66]) for value in distinct})))
     for divisor_target in (64, 32, 16, 128):
@@ -168,7 +174,9 @@ def trace_assignments(dims: Sequence[Dimension]) -> list[dict[str, int]]:
     by_name = {dim.name: TRACE_PRIMES[i % len(TRACE_PRIMES)] for i, dim in enumerate(dims)}
     by_value = {dim.name: TRACE_PRIMES[values.index(dim.value) % len(TRACE_PRIMES)] for dim in dims}
     out = [by_name, by_value]
-    for factor in (2, 4, 8, 16, 32, 64):
-        out.append({dim.name: factor * by_name[dim.name] for dim in dims})
-        out.append({dim.name: factor * by_value[dim.name] for dim in dims})
-    return out
+    for base in (by_name, by_value):
+        # A group count or a number of heads divides one size, or several.
+        for factor in (2, 4, 8, 16, 32, 64):
+            out.extend({**base, dim.name: factor * base[dim.name]} for dim in dims)
+            out.append({name: factor * value for name, value in base.items()})
+    return [item for item in out if math.prod(item.values()) <= _TRACE_ELEMENTS]

@@ -14,6 +14,8 @@ from orienteer.environments.execution.results import Message
 from orienteer.environments.kernel.load import TaskError, describe_error, init_arguments, load_task
 from orienteer.environments.kernel.tensors import describe, to_bytes
 
+#: A case whose inputs, or outputs, have more elements than this is no small one.
+MAX_ELEMENTS = 100_000
 #: Ways to fill floating-point inputs, beside the task's own: name -> meaning for people.
 DISTRIBUTIONS = {
     "given": "the task's own inputs",
@@ -151,7 +153,9 @@ def _reference_case(case: Mapping[str, Any], blobs: list[bytes]) -> dict[str, An
             torch.manual_seed(case["seed"] + 1 + call)
             inputs = [_fill(item, case["distribution"]) for item in task.get_inputs()]
             kept = [item.clone() if isinstance(item, torch.Tensor) else item for item in inputs]
+            _small_enough([*inputs, *frozen.values()])
             expected = _run(model, inputs)
+            _small_enough(expected)
             if any(isinstance(a, torch.Tensor) and not _same(a, b) for a, b in zip(inputs, kept, strict=True)):
                 raise TaskError("the reference changes its inputs; in-place operators are not supported")
             model.load_state_dict(frozen)
@@ -175,6 +179,12 @@ def _reference_case(case: Mapping[str, Any], blobs: list[bytes]) -> dict[str, An
         )
         return {"error": text}
     return {"init": _plain((arguments, keywords)), "state": state, "calls": calls}
+
+
+def _small_enough(values: list[Any]) -> None:
+    elements = sum(item.numel() for item in values if hasattr(item, "numel"))
+    if elements > MAX_ELEMENTS:
+        raise TaskError(f"{elements} elements are no small shape")
 
 
 def _run(model: Any, inputs: list[Any]) -> list[Any]:

@@ -292,12 +292,7 @@ class _Export:
         text = str(size)
         if re.fullmatch(r"-?\d+", text):
             number = int(text)
-            if number > 16:
-                for value, name in self.by_value.items():
-                    if value > 16 and number % value == 0:
-                        factor = number // value
-                        return name if factor == 1 else f"{name} * {factor}"
-            return text
+            return self._factored(number)
         return self._expression(size.node.expr)
 
     def _expression(self, expression: Any) -> str:
@@ -337,6 +332,17 @@ class _Export:
         if kind in ("Max", "Min"):
             return f"{kind.lower()}({', '.join(parts)})"
         raise _NotTraceable(f"a size that the wrapper cannot compute ({expression})")
+
+    def _factored(self, number: int) -> str:
+        """Write a number as the dimensions that it is made of: traced sizes are distinct primes above 16."""
+        parts: list[str] = []
+        for value, name in sorted(self.by_value.items(), reverse=True):
+            while value > SMALL and number > SMALL and number % value == 0:
+                parts.append(name)
+                number //= value
+        if number != 1 or not parts:
+            parts.append(str(number))
+        return " * ".join(parts)
 
     def _target(self, item: Any) -> str:
         return self.items.get(item.name, item.name)

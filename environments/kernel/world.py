@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from orienteer.environments.execution import Limits
@@ -22,7 +23,9 @@ from orienteer.kernels.blocks.graph import Graph, graph_from_json
 
 _JOBS = "orienteer.environments.kernel"
 #: Imported once by a worker, so that a job starts with them.
+_PROCESSOR = ("/sys/devices/system/cpu",)
 _COMPILER_MODULES = (
+    f"{_JOBS}.warmup",
     "torch",
     "triton",
     "triton.language",
@@ -38,6 +41,7 @@ _COMPILER_MODULES = (
     f"{_JOBS}.gpu_job",
 )
 _INTERPRETER_MODULES = (
+    f"{_JOBS}.warmup",
     "torch",
     "triton",
     "triton.language",
@@ -112,6 +116,7 @@ class KernelWorld:
                     preload=_INTERPRETER_MODULES if interpret else _COMPILER_MODULES,
                     env={"TRITON_INTERPRET": "1"} if interpret else {"TRITON_DEFAULT_FP_FUSION": "1"},
                     size=self._workers,
+                    binds=[path for path in _PROCESSOR if Path(path).exists()],
                     cancel=self._cancel,
                 )
             return self._pools[kind]
