@@ -2,9 +2,12 @@
 
 The file is read as a syntax tree, never as text, so comments and strings prove nothing. The rules have two aims: what
 ``forward`` returns must come from launched kernels (rows 1 to 4, 7 and 21 of the table in the design page of
-EvoKernel),
-and the candidate's process must hold nothing with which candidate code could change how it is judged (rows 4, 12 and
-18: no imports beside the few that a kernel needs, no reflection, no dunder attributes, no patching).
+EvoKernel), and the candidate's process must hold nothing with which candidate code could change how it is judged (rows
+4, 6, 12 and 18). Both are lists of what is allowed (:mod:`.vocabulary`).
+
+Three zones have rules of their own: *kernels* (``@triton.jit`` functions), *launching code* (everything that
+``forward`` reaches) and the rest (constructors, module level, dead code), in which PyTorch may compute tables and
+initial values.
 """
 
 from __future__ import annotations
@@ -13,147 +16,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-#: Modules that a candidate may import.
-IMPORTS = frozenset(
-    {
-        "__future__",
-        "math",
-        "typing",
-        "torch",
-        "torch.nn",
-        "torch.nn.functional",
-        "triton",
-        "triton.language",
-        "triton.language.extra",
-        "triton.language.extra.libdevice",
-        "triton.tools.tensor_descriptor",
-    }
-)
-#: Built-in functions that open a way around the rules.
-BANNED_NAMES = frozenset(
-    {
-        "exec",
-        "eval",
-        "compile",
-        "open",
-        "__import__",
-        "globals",
-        "locals",
-        "vars",
-        "getattr",
-        "setattr",
-        "delattr",
-        "input",
-        "breakpoint",
-        "__builtins__",
-        "memoryview",
-        "__loader__",
-        "__spec__",
-        "dir",
-        "id",
-        "hash",
-    }
-)
-#: Functions of ``torch`` that a launching wrapper may call.
-TORCH_FUNCTIONS = frozenset(
-    {
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "zeros",
-        "zeros_like",
-        "ones",
-        "ones_like",
-        "full",
-        "full_like",
-        "device",
-        "Size",
-        "Tensor",
-        "no_grad",
-        "inference_mode",
-        "is_tensor",
-        "broadcast_shapes",
-        "finfo",
-        "iinfo",
-        "is_floating_point",
-        "numel",
-        "reshape",
-        "permute",
-        "transpose",
-        "squeeze",
-        "unsqueeze",
-        "flatten",
-        "get_default_dtype",
-        "promote_types",
-        "result_type",
-        "contiguous_format",
-        "preserve_format",
-        "dtype",
-        "randn",
-        "rand",
-        "tensor",
-        "float32",
-        "float16",
-        "bfloat16",
-        "float64",
-        "float",
-        "half",
-        "double",
-        "int",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "long",
-        "short",
-        "uint8",
-        "bool",
-        "nn",
-        "inf",
-        "nan",
-        "pi",
-        "strided",
-    }
-)
-#: In ``forward`` these make values out of nothing and are not what a kernel's output may come from.
-_NOT_IN_FORWARD = frozenset({"randn", "rand", "tensor"})
-#: Tensor methods that compute; calling one in ``forward`` is doing the work outside the kernel.
-COMPUTING_METHODS = frozenset(
-    """
-    abs acos add addbmm addcdiv addcmul addmm addmv addr all allclose amax amin aminmax any apply_ argmax
-    argmin argsort asin atan atan2 backward baddbmm bernoulli bincount bitwise_and bitwise_or bitwise_xor bmm
-    bucketize ceil cholesky clamp clamp_max clamp_min clip conj copysign corrcoef cos cosh count_nonzero cross
-    cummax cummin cumprod cumsum deg2rad det diff dist div divide dot eq erf erfc erfinv exp exp2 expm1 floor
-    floor_divide fmod gather ge geqrf ger gt hardshrink histc hypot index_add index_copy index_fill index_put
-    index_reduce index_select inner inverse isclose isfinite isinf isnan kron kthvalue le lerp log log10 log1p
-    log2 log_softmax logaddexp logcumsumexp logdet logical_and logical_not logical_or logical_xor logit
-    logsumexp lt map2_ map_ masked_fill masked_scatter masked_select matmul matrix_exp matrix_power max
-    maximum mean median min minimum mm mode mul multinomial multiply mv nanmean nansum ne neg negative nonzero
-    norm normal_ numpy outer pinverse polygamma pow prelu prod put qr quantile reciprocal register_hook relu
-    relu_ remainder renorm repeat_interleave rot90 round rsqrt scatter scatter_add scatter_reduce searchsorted
-    sigmoid sigmoid_ sign sin sinc sinh slogdet smm softmax sort sqrt square std sub subtract sum svd take
-    take_along_dim tan tanh tanh_ tensordot tolist topk trace tril triu true_divide trunc unique var vdot
-    where xlogy
-    """.split()  # noqa: SIM905 (a table of words reads best as one)
-)
-#: Reads of ``torch`` that touch clocks, streams, compilers or the disk.
-_DANGEROUS = (
-    "cuda",
-    "ops",
-    "library",
-    "utils",
-    "compile",
-    "jit",
-    "load",
-    "save",
-    "fx",
-    "export",
-    "hub",
-    "multiprocessing",
-)
-_KERNEL_DECORATORS = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
-_PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "property", "torch.no_grad", "torch.inference_mode"})
-_ALLOWED_DUNDERS = frozenset({"__init__", "__name__", "__future__", "__all__", "__doc__"})
+from orienteer.evaluators.kernel import vocabulary as words
+from orienteer.evaluators.kernel.scopes import Function, Names, bindings, stored_names
+from orienteer.evaluators.kernel.zones import kernel_findings, launching_findings
+
+__all__ = ["Finding", "check"]
 
 
 @dataclass(frozen=True)
@@ -161,7 +28,7 @@ class Finding:
     """One broken rule."""
 
     #: Stable code: ``library-call``, ``no-kernel``, ``fallback``, ``reference``, ``import``, ``reflection``,
-    #: ``patching``, ``stream``, ``syntax``.
+    #: ``patching``, ``stream``, ``state``, ``deferred``, ``kernel-code``; ``syntax`` and ``contract`` are no cheats.
     code: str
     line: int
     message: str
@@ -171,225 +38,276 @@ def check(source: str) -> list[Finding]:
     """Return the broken rules of a candidate file, in the order of their lines; none means that it may run."""
     try:
         tree = ast.parse(source)
+        names = Names(tree)
+        found = [Finding(*item) for item in _run(tree, names)]
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", 0) or 0
-        return [
-            Finding("syntax", line, f"the file is no Python: {error.msg if isinstance(error, SyntaxError) else error}")
-        ]
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        return [Finding("syntax", line, f"the file is no Python: {text}")]
     except (RecursionError, MemoryError):
         return [Finding("syntax", 0, "the file is nested too deeply to be read")]
-    found = list(_Checker(tree).run())
     unique = {(f.code, f.line, f.message): f for f in found}
     return sorted(unique.values(), key=lambda f: (f.line, f.code))
 
 
-class _Checker:
-    def __init__(self, tree: ast.Module) -> None:
-        self.tree = tree
-        #: Local name -> dotted path of an import.
-        self.aliases: dict[str, str] = {}
-        self.functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
-        self.classes = {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)}
-        self.kernels: set[str] = set()
+_Found = tuple[str, int, str]
 
-    def run(self) -> Iterator[Finding]:
-        """Yield every broken rule."""
-        yield from self._imports()
-        self.kernels = {name for name, node in self.functions.items() if self._is_kernel(node)}
-        yield from self._everywhere()
-        model = self.classes.get("ModelNew")
-        if model is None:
-            yield Finding("contract", 0, "the file defines no class ModelNew")
-            return
-        methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
-        if "forward" not in methods:
-            yield Finding("contract", model.lineno, "ModelNew has no method forward")
-            return
-        yield from self._forward(methods)
 
-    # -- names -------------------------------------------------------------------------------------------------------
+def _run(tree: ast.Module, names: Names) -> Iterator[_Found]:
+    yield from _imports(tree, names)
+    yield from _everywhere(tree, names)
+    yield from _classes(names)
+    yield from _definitions(tree, names)
+    model = names.classes.get("ModelNew")
+    if model is None:
+        yield "contract", 0, "the file defines no class ModelNew"
+        return
+    forward = names.method("ModelNew", "forward")
+    if forward is None:
+        yield "contract", model.lineno, "ModelNew has no method forward"
+        return
+    launching = names.reached([forward])
+    decorators = [d for kernel in names.kernels.values() for d in kernel.decorator_list]
+    yield from _torch(tree, names, launching, decorators)
+    for kernel in names.kernels.values():
+        yield from kernel_findings(kernel, names)
+    yield from launching_findings(forward, launching, decorators, names)
 
-    def _imports(self) -> Iterator[Finding]:
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                for item in node.names:
-                    if item.name not in IMPORTS:
-                        yield self._bad_import(node, item.name)
-                    self.aliases[item.asname or item.name.split(".")[0]] = (
-                        item.name if item.asname else item.name.split(".")[0]
-                    )
-            elif isinstance(node, ast.ImportFrom):
-                base = node.module or ""
-                if node.level:
-                    yield self._bad_import(node, "." * node.level + base)
+
+# -- the whole file ------------------------------------------------------------------------------------------------
+
+
+def _imports(tree: ast.Module, names: Names) -> Iterator[_Found]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for item in node.names:
+                if item.name not in words.MODULES:
+                    yield _bad_import(node, item.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            for item in node.names:
+                path = f"{base}.{item.name}"
+                if base == "__future__":
                     continue
-                for item in node.names:
-                    path = f"{base}.{item.name}"
-                    if base not in IMPORTS or item.name == "*":
-                        yield self._bad_import(node, path)
-                    self.aliases[item.asname or item.name] = path
+                if base not in words.MODULES or item.name == "*":
+                    yield _bad_import(node, path)
+                elif path not in words.MODULES:
+                    yield from _path_rule(path, node.lineno, names, build=False, called=True, imported=True)
+    for name, paths in names.imported.items():
+        if len(paths) > 1:
+            yield "reflection", 0, f"the name {name} stands for several imports: {', '.join(sorted(paths))}"
 
-    def _bad_import(self, node: ast.stmt, name: str) -> Finding:
-        return Finding(
-            "import", node.lineno, f"import of {name}: a kernel file may import torch, torch.nn, triton, math"
-        )
 
-    def path(self, node: ast.AST) -> str:
-        """Return the dotted path that an expression names after resolving imports; empty when it is no plain path."""
-        parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name):
-            return ""
-        root = self.aliases.get(node.id, node.id)
-        return ".".join([root, *reversed(parts)])
+def _bad_import(node: ast.stmt, name: str) -> _Found:
+    return "import", node.lineno, f"import of {name}: a kernel file may import torch, torch.nn, triton, math, typing"
 
-    def _is_kernel(self, node: ast.FunctionDef) -> bool:
-        return any(
-            self.path(d.func if isinstance(d, ast.Call) else d) in _KERNEL_DECORATORS for d in node.decorator_list
-        )
 
-    # -- rules for the whole file --------------------------------------------------------------------------------------
-
-    def _everywhere(self) -> Iterator[Finding]:
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Name) and node.id in BANNED_NAMES:
-                yield Finding("reflection", node.lineno, f"use of {node.id}")
-            elif isinstance(node, ast.Name) and node.id == "Model" and "Model" not in self.classes:
-                yield Finding("reference", node.lineno, "the reference class Model is not available to a candidate")
-            elif isinstance(node, ast.Attribute):
-                yield from self._attribute(node)
-            elif isinstance(node, (ast.Global, ast.Nonlocal)):
-                yield Finding(
-                    "state", node.lineno, "global or nonlocal state: a kernel's result depends on its inputs only"
-                )
-            elif isinstance(node, (ast.AsyncFunctionDef, ast.Await, ast.Yield, ast.YieldFrom)):
-                yield Finding("deferred", node.lineno, "deferred execution (async or generator)")
-            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                yield from self._decorators(node)
-        yield from self._bases()
-
-    def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
-        name = node.attr
-        if name.startswith("__") and name.endswith("__") and name not in _ALLOWED_DUNDERS:
-            yield Finding("reflection", node.lineno, f"use of the attribute {name}")
-        path = self.path(node)
-        if isinstance(node.ctx, (ast.Store, ast.Del)) and path.split(".")[0] in ("torch", "triton", "math"):
-            yield Finding("patching", node.lineno, f"assignment to {path}")
-        parts = path.split(".")
-        if parts[0] == "torch" and len(parts) > 1:
-            if parts[1].startswith("_") or parts[1] in _DANGEROUS:
-                code = "stream" if parts[1] == "cuda" else "library-call"
-                yield Finding(code, node.lineno, f"use of {path}: only allocation and views are allowed from torch")
-            elif parts[1] not in TORCH_FUNCTIONS and not path.startswith("torch.nn"):
-                yield Finding("library-call", node.lineno, f"use of {path}: compute it in a Triton kernel")
-
-    def _decorators(self, node: ast.FunctionDef | ast.ClassDef) -> Iterator[Finding]:
-        for decorator in node.decorator_list:
-            path = self.path(decorator.func if isinstance(decorator, ast.Call) else decorator)
-            if path not in _KERNEL_DECORATORS and path not in _PLAIN_DECORATORS:
-                yield Finding("patching", decorator.lineno, f"decorator {path or ast.unparse(decorator)[:60]}")
-
-    def _bases(self) -> Iterator[Finding]:
-        for node in self.classes.values():
-            for base in node.bases:
-                path = self.path(base)
-                if path in ("torch.Tensor", "torch.nn.Parameter"):
-                    yield Finding("deferred", node.lineno, f"subclass of {path}: outputs must be plain tensors")
-
-    # -- rules for what forward reaches --------------------------------------------------------------------------------
-
-    def _forward(self, methods: dict[str, ast.FunctionDef]) -> Iterator[Finding]:
-        launches = 0
-        for function in self._reachable(methods):
-            if function.name in self.kernels:
-                continue
-            local = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
-            for node in ast.walk(function):
-                if isinstance(node, ast.Call):
-                    if isinstance(node.func, ast.Subscript) and self._launched(node.func.value):
-                        launches += 1
-                        continue
-                    yield from self._call(node, methods)
-                elif isinstance(node, (ast.Try, getattr(ast, "TryStar", ast.Try))):
-                    yield Finding(
-                        "fallback", node.lineno, "try/except in code that forward reaches: no fallback is allowed"
-                    )
-                elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-                    yield Finding("library-call", node.lineno, "the operator @ outside a kernel")
-                elif isinstance(node, (ast.BinOp, ast.UnaryOp)) and self._touches_tensor(node, local):
-                    yield Finding(
-                        "library-call", node.lineno, f"tensor arithmetic outside a kernel: {ast.unparse(node)[:80]}"
-                    )
-        if not self.kernels:
-            yield Finding("no-kernel", 0, "the file defines no function decorated with triton.jit")
-        elif launches == 0:
-            line = methods["forward"].lineno
-            yield Finding("no-kernel", line, "forward launches no kernel: write kernel[grid](...)")
-
-    def _launched(self, node: ast.AST) -> bool:
+def _everywhere(tree: ast.Module, names: Names) -> Iterator[_Found]:
+    known = stored_names(tree) | words.BUILTINS
+    for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            return node.id in self.kernels
-        return False
+            yield from _name(node, known, names)
+        elif isinstance(node, ast.Attribute):
+            yield from _attribute(node, names)
+        elif isinstance(node, (ast.Global, ast.Nonlocal)):
+            yield "state", node.lineno, "global or nonlocal state: a kernel's result depends on its inputs only"
+        elif isinstance(node, (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await, ast.Yield, ast.YieldFrom)):
+            yield "deferred", node.lineno, "deferred execution (async or generator)"
+        elif isinstance(node, ast.MatchClass) and node.kwd_attrs:
+            yield "reflection", node.lineno, "a class pattern that reads attributes"
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield from _decorators(node, names)
 
-    def _reachable(self, methods: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
-        seen: dict[str, ast.FunctionDef] = {}
-        queue = [methods["forward"]]
-        while queue:
-            function = queue.pop()
-            key = f"{function.lineno}:{function.name}"
-            if key in seen:
+
+def _name(node: ast.Name, known: frozenset[str], names: Names) -> Iterator[_Found]:
+    name = node.id
+    if isinstance(node.ctx, ast.Load) and name not in known:
+        if name in ("Model", "get_inputs", "get_init_inputs"):
+            yield "reference", node.lineno, f"the reference ({name}) is not available to a candidate"
+        else:
+            yield "reflection", node.lineno, f"use of {name}, which the file does not define"
+    elif name.startswith("__") and name != "__name__":
+        yield "reflection", node.lineno, f"use of {name}"
+    elif not isinstance(node.ctx, ast.Load) and name in words.BUILTINS and names.at_module_level(node):
+        yield "patching", node.lineno, f"assignment to the built-in {name}"
+    elif name == "type" and isinstance(node.ctx, ast.Load):
+        parent = names.parents.get(node)
+        if isinstance(parent, ast.Call) and parent.func is node and (len(parent.args) != 1 or parent.keywords):
+            yield "reflection", node.lineno, "type() with more than one argument makes a class"
+    elif names.path(node) in words.MODULES and not isinstance(names.parents.get(node), ast.Attribute):
+        yield "reflection", node.lineno, f"the module {names.path(node)} used as a value"
+
+
+def _attribute(node: ast.Attribute, names: Names) -> Iterator[_Found]:
+    name = node.attr
+    path = names.path(node)
+    root = path.split(".")[0]
+    if isinstance(node.ctx, (ast.Store, ast.Del)) and (
+        root in ("torch", "triton", "math", "typing") or _class(node, names)
+    ):
+        yield "patching", node.lineno, f"assignment to {path or ast.unparse(node)}"
+    elif name.startswith("__"):
+        if name not in words.DUNDER_ATTRIBUTES:
+            yield "reflection", node.lineno, f"use of the attribute {name}"
+    elif name.startswith("_"):
+        own = isinstance(node.value, ast.Name) and (node.value.id in ("self", "cls") or node.value.id in names.classes)
+        if not own or name in words.MODULE_MEMBERS:
+            yield "reflection", node.lineno, f"use of the private attribute {name}"
+    elif name in words.FORBIDDEN_ATTRIBUTES and name not in names.fields:
+        code = "stream" if name in ("cuda", "record_stream") else "reflection"
+        yield code, node.lineno, f"use of the attribute {name}: a wrapper needs none of devices, storage, files, hooks"
+    elif isinstance(node.ctx, ast.Store) and _self(node) and (name in words.MODULE_MEMBERS or name in names.methods):
+        yield "patching", node.lineno, f"assignment to self.{name}, which is a method or belongs to nn.Module"
+
+
+def _self(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def _class(node: ast.Attribute, names: Names) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in names.classes
+
+
+def _decorators(node: ast.FunctionDef | ast.ClassDef, names: Names) -> Iterator[_Found]:
+    for decorator in node.decorator_list:
+        path = names.path(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        if path in words.KERNEL_DECORATORS:
+            if isinstance(node, ast.ClassDef) or names.kernels.get(node.name) is not node:
+                yield "kernel-code", decorator.lineno, f"the kernel {node.name} must stand once, at module level"
+        elif path not in words.PLAIN_DECORATORS:
+            own = isinstance(decorator, ast.Attribute) and decorator.attr in ("setter", "deleter")
+            text = path or ast.unparse(decorator)[:60]
+            yield "patching", decorator.lineno, f"{'property setter' if own else 'decorator'} {text}"
+
+
+def _classes(names: Names) -> Iterator[_Found]:
+    for node in names.classes.values():
+        module = False
+        for base in node.bases:
+            path = names.path(base.value if isinstance(base, ast.Subscript) else base)
+            if path in ("torch.Tensor", "torch.nn.Parameter", "torch.nn.parameter.Parameter"):
+                yield "deferred", node.lineno, f"subclass of {path}: outputs must be plain tensors"
+            elif path == "Model" and "Model" not in names.classes:
+                continue  # said where the name stands
+            elif path.startswith("torch.nn.") and path.count(".") == 2:
+                module = True
+            elif path not in names.classes and path not in ("object", "typing.NamedTuple", "typing.Generic"):
+                yield "patching", node.lineno, f"base class {path or ast.unparse(base)[:60]}: derive from nn.Module"
+            module |= path in names.classes
+        if node.keywords:
+            yield "reflection", node.lineno, "a metaclass or class arguments"
+        for item in node.body:
+            if not isinstance(item, ast.FunctionDef):
                 continue
-            seen[key] = function
-            for node in ast.walk(function):
-                if isinstance(node, ast.Name) and node.id in self.functions:
-                    queue.append(self.functions[node.id])
-                elif isinstance(node, ast.Attribute) and node.attr in methods and node.attr != "__init__":
-                    queue.append(methods[node.attr])
-        return list(seen.values())
+            dunder = item.name.startswith("__") and item.name.endswith("__")
+            if dunder and item.name not in words.DUNDER_METHODS:
+                yield "patching", item.lineno, f"definition of {item.name}"
+            elif module and item.name in words.MODULE_MEMBERS:
+                yield "patching", item.lineno, f"definition of {item.name}, which belongs to nn.Module"
 
-    def _call(self, node: ast.Call, methods: dict[str, ast.FunctionDef]) -> Iterator[Finding]:
-        path = self.path(node.func)
-        if path.startswith("torch.nn.functional.") or path.startswith("torch.nn.init."):
-            yield Finding("library-call", node.lineno, f"call of {path}: compute it in a Triton kernel")
-        elif path.startswith("torch.nn."):
-            yield Finding("library-call", node.lineno, f"{path} in forward: modules only hold parameters")
-        elif path.startswith("torch.") and path.split(".")[1] in _NOT_IN_FORWARD:
-            yield Finding("library-call", node.lineno, f"call of {path} in forward")
-        elif isinstance(node.func, ast.Attribute):
-            name, owner = node.func.attr, node.func.value
-            if isinstance(owner, ast.Name) and owner.id == "self":
-                if name not in methods:
-                    yield Finding(
-                        "library-call", node.lineno, f"call of the submodule self.{name}: compute it in a kernel"
-                    )
-            elif path.split(".")[0] in ("torch", "triton", "math", "typing"):
-                return
-            elif name in COMPUTING_METHODS or (name.endswith("_") and name.rstrip("_") in COMPUTING_METHODS):
-                if name in ("max", "min") and not isinstance(owner, (ast.Name, ast.Attribute, ast.Call)):
-                    return
-                yield Finding("library-call", node.lineno, f"the tensor method .{name}() outside a kernel")
-            elif isinstance(owner, ast.Attribute) and name == "forward":
-                yield Finding("library-call", node.lineno, "call of a module's forward")
-        elif isinstance(node.func, ast.Subscript) and self._self_attribute(node.func):
-            yield Finding("library-call", node.lineno, "call of a submodule: compute it in a kernel")
 
-    @staticmethod
-    def _self_attribute(node: ast.AST) -> bool:
-        while isinstance(node, (ast.Attribute, ast.Subscript)):
-            node = node.value
-        return isinstance(node, ast.Name) and node.id == "self"
+def _definitions(tree: ast.Module, names: Names) -> Iterator[_Found]:
+    """A function, class or kernel has one meaning."""
+    counted = bindings(tree)
+    for name in [*names.functions, *names.classes]:
+        if len(counted.get(name, [])) > 1:
+            yield "patching", names.line(name), f"{name} is bound more than once at module level"
+    for name in names.imported:
+        for node in counted.get(name, []):
+            if not isinstance(node, ast.alias):
+                yield "patching", getattr(node, "lineno", 0), f"the import {name} is bound again at module level"
+    for group in names.methods_of.values():
+        for name, found in group.items():
+            if len(found) > 1 and not any(_setter(item) for item in found):
+                yield "patching", found[-1].lineno, f"the method {name} is defined more than once"
 
-    def _touches_tensor(self, node: ast.BinOp | ast.UnaryOp, arguments: set[str]) -> bool:
-        """True for arithmetic directly on a parameter tensor (``self.weight * 2``); sizes are free to compute with.
 
-        Arithmetic on arguments cannot be told from arithmetic on sizes here; the run-time log of library calls sees it.
-        """
-        operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.operand]
-        return any(
-            isinstance(item, ast.Attribute)
-            and self._self_attribute(item)
-            and item.attr in ("weight", "bias", "weight_ih", "weight_hh", "running_mean", "running_var")
-            for item in operands
-        )
+def _setter(node: Function) -> bool:
+    return any(isinstance(d, ast.Attribute) and d.attr == "setter" for d in node.decorator_list)
+
+
+# -- what is used of torch, triton, math ---------------------------------------------------------------------------
+
+
+def _torch(tree: ast.Module, names: Names, launching: list[Function], decorators: list[ast.expr]) -> Iterator[_Found]:
+    """Check every dotted path into a library, by the zone in which it stands."""
+    strict = {id(n) for function in launching for n in names.own_nodes(function)}
+    strict |= {id(n) for decorator in decorators for n in ast.walk(decorator)}
+    kernels = {id(n) for kernel in names.kernels.values() for n in ast.walk(kernel)}
+    deco = {
+        id(d.func if isinstance(d, ast.Call) else d) for f in ast.walk(tree) for d in getattr(f, "decorator_list", [])
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Name, ast.Attribute)) or isinstance(names.parents.get(node), ast.Attribute):
+            continue
+        path = names.path(node)
+        if "." not in path or path in words.MODULES or path.split(".")[0] not in ("torch", "triton", "math", "typing"):
+            if path in words.MODULES and isinstance(node, ast.Attribute):
+                yield "reflection", node.lineno, f"the module {path} used as a value"
+            continue
+        if id(node) in deco or (id(node) in kernels and id(node) not in strict):
+            continue
+        parent = names.parents.get(node)
+        called = isinstance(parent, ast.Call) and parent.func is node
+        yield from _path_rule(path, node.lineno, names, build=id(node) not in strict, called=called)
+
+
+def _path_rule(
+    path: str, line: int, names: Names, *, build: bool, called: bool, imported: bool = False
+) -> Iterator[_Found]:
+    """Say what is wrong with a dotted path; ``build`` is true where PyTorch may make tables and parameters."""
+    parts = path.split(".")
+    if parts[0] == "math":
+        if len(parts) > 2 or parts[1].startswith("_"):
+            yield "reflection", line, f"use of {path}"
+    elif parts[0] == "typing":
+        if parts[1] not in words.TYPING:
+            yield "reflection", line, f"use of {path}"
+    elif parts[0] == "triton":
+        yield from _triton_rule(path, parts, line, called, imported)
+    elif parts[1] in ("cuda", "npu", "xpu", "Stream", "Event"):
+        yield "stream", line, f"use of {path}: devices and streams are the harness's"
+    elif parts[:2] == ["torch", "nn"]:
+        yield from _nn_rule(path, parts, line, build)
+    elif parts[1] in words.TORCH_VALUES and (len(parts) == 2 or path in ("torch.Tensor.shape",)):
+        return
+    elif parts[1] in words.TORCH_VALUES and len(parts) == 3 and parts[1] not in ("Tensor", "Size", "Generator"):
+        if parts[2] not in ("itemsize", "is_floating_point", "is_complex"):
+            yield "library-call", line, f"use of {path}"
+    elif len(parts) == 2 and imported and parts[1] in words.TORCH_BUILD | words.TORCH_WRAPPER:
+        return  # judged where it is used
+    elif len(parts) == 2 and called and parts[1] in words.TORCH_WRAPPER | (words.TORCH_BUILD if build else frozenset()):
+        return
+    elif len(parts) == 2 and parts[1] in words.TORCH_BUILD | words.TORCH_WRAPPER and not called:
+        yield "library-call", line, f"the function {path} used as a value: compute it in a Triton kernel"
+    elif len(parts) == 2 and parts[1] in words.TORCH_BUILD:
+        yield "library-call", line, f"call of {path}: compute it in a Triton kernel"
+    else:
+        yield "library-call", line, f"use of {path}: only allocation, views and dtypes are allowed from torch"
+
+
+def _nn_rule(path: str, parts: list[str], line: int, build: bool) -> Iterator[_Found]:
+    if any(part.startswith("_") for part in parts):
+        yield "reflection", line, f"use of {path}"
+    elif parts[2] in ("functional", "init"):
+        if len(parts) != 4 or not build:
+            yield "library-call", line, f"use of {path}: compute it in a Triton kernel"
+    elif len(parts) > 3 or not parts[2][:1].isupper():
+        yield "library-call", line, f"use of {path}: modules only hold parameters"
+    elif not build and parts[2] not in ("Module", "Parameter"):
+        yield "library-call", line, f"use of {path} where forward reaches it: modules only hold parameters"
+
+
+def _triton_rule(path: str, parts: list[str], line: int, called: bool, imported: bool) -> Iterator[_Found]:
+    """Rule for the host; kernels have their own."""
+    if path in words.TRITON_HOST:
+        return
+    if path in words.KERNEL_DECORATORS:
+        if not imported:
+            yield "kernel-code", line, f"{path} is used as a decorator only"
+        return
+    if parts[1] == "language" and words.allowed_language(path):
+        if called and parts[-1] not in ("constexpr", "cdiv") and not imported:
+            yield "kernel-code", line, f"call of {path} outside a kernel"
+        return
+    yield "reflection", line, f"use of {path}: only the kernel language, launches and size arithmetic are allowed"
