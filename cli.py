@@ -10,16 +10,27 @@ Only the standard library is imported here at first: signals are caught before a
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
-import threading
-import time
-from typing import Any, NoReturn
 
-from orienteer.agents.command import now
-from orienteer.agents.plainly import clean, shortened
-from orienteer.errors import OrienteerError
+
+def _early(number: int, frame: object) -> None:
+    os.write(2, b"agent: interrupted\n")
+    os._exit(130)
+
+
+if os.path.basename(sys.argv[0] if sys.argv else "").startswith("agent"):  # noqa: PTH119 (pathlib is slow to load)
+    # We are the command, not a module that somebody imports: even the imports below end in one line.
+    signal.signal(signal.SIGINT, _early)
+
+import re  # noqa: E402
+import threading  # noqa: E402
+import time  # noqa: E402
+from typing import Any, NoReturn  # noqa: E402
+
+from orienteer.agents.command import now  # noqa: E402
+from orienteer.agents.plainly import clean, shortened  # noqa: E402
+from orienteer.errors import OrienteerError  # noqa: E402
 
 INTERRUPTED = 130
 #: How long the main thread may take to come to rest after the first signal (seconds).
@@ -33,11 +44,10 @@ _LONGEST = 600
 
 def main() -> NoReturn:
     """Run the command and leave with its exit status."""
-    stops = _Stops()
-    stops.install()
     arguments = sys.argv[1:]
-    stops.wants_json = "--json" in arguments
+    stops = _Stops("--json" in arguments)
     try:
+        stops.install()
         _mend_streams()
         code = _guarded(arguments, stops)
         if stops.heard:
@@ -172,8 +182,8 @@ class _Stops:
     Python handler runs. A second signal ends it at once. While a run goes on the runtime has handlers of its own.
     """
 
-    def __init__(self) -> None:
-        self.wants_json = False
+    def __init__(self, wants_json: bool) -> None:
+        self.wants_json = wants_json
         #: A signal came.
         self.heard = False
         #: KeyboardInterrupt was raised for it.

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from orienteer.errors import StoreError
 from orienteer.memory.faults import readable
 
 
@@ -45,11 +46,23 @@ class Home:
         return self
 
 
+def expanded(path: str | Path) -> Path:
+    """Return the path with ``~`` replaced.
+
+    Raises:
+        StoreError: it names the home of nobody.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as exc:
+        raise StoreError(f"{path} begins with the home of an unknown user", "write the path in full") from exc
+
+
 def home(path: str | Path | None = None) -> Home:
     """Return the home: the given path, else ``$ORIENTEER_HOME``, else the platform's data folder of this user."""
     chosen = path or os.environ.get("ORIENTEER_HOME")
     if chosen:
-        return Home(Path(chosen).expanduser().absolute())
+        return Home(expanded(chosen).absolute())
     from platformdirs import user_data_path
 
     return Home(user_data_path("orienteer"))

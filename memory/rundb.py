@@ -25,6 +25,7 @@ from sqlalchemy import exc as sa
 
 from orienteer.errors import StoreError
 from orienteer.memory.faults import from_database, from_os
+from orienteer.memory.home import expanded
 from orienteer.memory.schema import APPLICATION_ID, SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ def _url(url_or_path: str | Path) -> URL:
         if url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:":
             return url.set(database=str(Path(url.database).absolute()))
         return url
-    return URL.create("sqlite", database=str(Path(url_or_path).expanduser().absolute()))
+    return URL.create("sqlite", database=str(expanded(url_or_path).absolute()))
 
 
 def _version(conn: Connection, what: str) -> int:

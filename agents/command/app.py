@@ -100,8 +100,7 @@ def run(
 ) -> None:
     """Start a run and print what was proven."""
     from orienteer.agents.runtime import registry
-    from orienteer.agents.runtime.config import Budgets, RunConfig, parse_set
-    from orienteer.agents.runtime.engine import start_run
+    from orienteer.agents.runtime.config import Budgets, RunConfig, build_settings, parse_set
     from orienteer.agents.runtime.models import choose_model
     from orienteer.memory.home import home as place
 
@@ -125,11 +124,19 @@ def run(
         home=home,
         database=db,
     )
+    # What is wrong with the request is said before the engine is loaded, which takes a moment.
+    build_settings(kind.Settings, config.settings)
     if model is None:
         note(f"proposer: {chosen} ({why})")
     for name in kind.setups(target, place(home).path):
         _offer(name, yes, home)
-    _drive(lambda listener: start_run(config, listener), json_, kind)
+
+    def go(listener: Callable[[Event], None]) -> RunReport:
+        from orienteer.agents.runtime.engine import start_run
+
+        return start_run(config, listener)
+
+    _drive(go, json_, kind)
 
 
 def _drive(go: Callable[[Callable[[Event], None]], RunReport], json_: bool, kind: type[Method] | None) -> NoReturn:
@@ -279,7 +286,8 @@ def methods(
     for item in found:
         say(f"{item['name']}: {item['text']}")
         rows = [
-            {"--set": s["name"], "type": s["type"], "default": s["default"], "": s["text"]} for s in item["settings"]
+            {"--set": s["name"], "type": s["type"], "default": s["default"], "what": s["text"]}
+            for s in item["settings"]
         ]
         if rows:
             print_table(rows, widest=100)

@@ -59,15 +59,15 @@ def find_tasks(specs: Iterable[str]) -> list[KernelTask]:
 
 
 def _expand(spec: str) -> list[KernelTask]:
-    path = Path(spec).expanduser()
-    if path.is_dir():
+    path, is_folder, is_file = _looked_up(spec)
+    if is_folder:
         files = sorted(p for p in path.rglob("*.py") if p.name != "__init__.py" and _looks_like_task(p))
         if not files:
             raise UsageError(
                 f"the folder {spec} holds no task", "a task is a Python file with a class Model and get_inputs"
             )
         return [_read(file) for file in files]
-    if path.is_file():
+    if is_file:
         return [_read(path)]
     names = shipped_names()
     if spec in names:
@@ -75,6 +75,17 @@ def _expand(spec: str) -> list[KernelTask]:
     near = difflib.get_close_matches(spec, names, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise UsageError(f"no task {spec!r}, and no file or folder of that name", f"{hint}there are: {', '.join(names)}")
+
+
+def _looked_up(spec: str) -> tuple[Path, bool, bool]:
+    """Return the path that a name may be, and whether it is a folder or a file."""
+    try:
+        path = Path(spec).expanduser()
+        return path, path.is_dir(), path.is_file()
+    except OSError as error:  # too long, or behind a folder that is closed to us
+        raise UsageError(f"{spec} cannot be read ({error.strerror})", "check the path and its permissions") from error
+    except RuntimeError:  # ~nobody-of-that-name
+        return Path(spec), False, False
 
 
 def _looks_like_task(path: Path) -> bool:
