@@ -56,6 +56,7 @@ class EvoKernelSettings(Settings):
     chip: str = Field("Ascend910B3", description="Ascend chip for --target npu")
     archs: list[str] = Field(["sm_80", "sm_90", "gfx942"], description="GPU architectures for --target triton")
     cases: int = Field(6, ge=1, le=16, description="hidden cases per candidate")
+    job_seconds: float | None = Field(None, gt=0, description="longest job in a sandbox; its kind's own limit if unset")
     max_tokens: int = Field(8192, ge=256, description="upper limit of a model's reply in tokens")
     temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature; the endpoint's own if unset")
 
@@ -119,7 +120,11 @@ class EvoKernel(Method):
         if self._chip is not None and found is None:
             run.emit("gate.skipped", gate="compile", message=f"the Ascend compiler is not installed: {toolchain.CURE}")
         self._world = KernelWorld.open(
-            run.sandbox_choice, allow_unsafe=run.allow_unsafe, workers=run.workers, cancel=run.cancel
+            run.sandbox_choice,
+            allow_unsafe=run.allow_unsafe,
+            workers=run.workers,
+            cancel=run.cancel,
+            job_seconds=settings.job_seconds,
         )
         self._verifier = KernelVerifier(
             self._world,

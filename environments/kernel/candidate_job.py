@@ -7,17 +7,23 @@ static check bars a candidate from everything with which it could tamper with th
 
 from __future__ import annotations
 
+import inspect
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orienteer.environments.execution.results import Message
 from orienteer.environments.kernel.load import describe_error, load_module
-from orienteer.environments.kernel.recording import ALLOWED_ATEN, patch_tuners
+from orienteer.environments.kernel.recording import grid_of, patch_tuners
 from orienteer.environments.kernel.tensors import Guarded, describe, from_bytes, to_bytes
+from orienteer.environments.kernel.watching import Watch, refuse_host_arguments
 
-#: Most elements of one output that are sent back.
+#: Most elements of all outputs of a call, and most outputs, that are sent back.
 MAX_OUTPUT = 1 << 22
+MAX_OUTPUTS = 64
+#: Most program instances of one launch at a small shape; the interpreter takes a millisecond for each.
+MAX_PROGRAMS = 1 << 20
 
 
 class Refused(Exception):
@@ -33,8 +39,8 @@ def run_candidate(message: Message) -> Message:
 
     Header in: ``source`` and ``cases`` (as from ``reference_cases``, without the expected values, plus ``strided``).
     Header out: ``cases`` in order with ``calls`` (``outputs`` descriptions with blob numbers), ``launches``,
-    ``library_calls``, ``mutated``, ``overrun``, ``idle`` (outputs that stay the same with kernels switched off), or
-    ``error`` with ``kind``.
+    ``library_calls``, ``mutated``, ``overrun``, ``reused`` (an earlier call's output changed in a later one), ``idle``
+    (outputs that stay the same with kernels switched off), or ``error`` with ``kind``.
     """
     os.environ.setdefault("TRITON_INTERPRET", "1")
     harness = _Harness()
@@ -78,19 +84,26 @@ class _Harness:
         self.launches: dict[str, int] = {}
         self.active = True
         self.notes: set[str] = set()
-        self.watch: Any = None
         original = InterpretedFunction.run
         harness = self
 
         def run(function: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
             from torch.utils._python_dispatch import _disable_current_modes
 
-            name = getattr(function.fn, "__name__", "kernel")
+            arguments = _bound(function.fn, args, kwargs)
+            refuse_host_arguments(function.fn, arguments)
+            # The grid is the candidate's own code: it runs here, where it is watched.
+            sizes = tuple(grid_of(grid, arguments))
+            if len(function.pre_run_hooks) or warmup:
+                raise TypeError("hooks and warm-up launches are not available to a candidate")
+            name = function.fn.__name__
             harness.launches[name] = harness.launches.get(name, 0) + 1
-            if not harness.active:
-                return None
-            with _disable_current_modes():
-                return original(function, *args, grid=grid, warmup=warmup, **kwargs)
+            if math.prod(sizes) > MAX_PROGRAMS:
+                raise ValueError(f"{name}: a grid of {math.prod(sizes)} instances at a small shape")
+            if harness.active:
+                with _disable_current_modes():
+                    original(function, *args, grid=sizes, warmup=False, **kwargs)
+            return None
 
         InterpretedFunction.run = run
         patch_tuners(self.notes.add)
@@ -105,7 +118,7 @@ class _Harness:
         model = factory(*arguments, **keywords)
         if not isinstance(model, torch.nn.Module):
             raise Refused("contract", "ModelNew must be an nn.Module")
-        self._load_state(model, case["state"], data)
+        state = self._load_state(model, case["state"], data)
         held: list[Guarded | None] = []
         inputs: list[Any] = []
         for spec in case["calls"][0]["inputs"]:
@@ -116,7 +129,8 @@ class _Harness:
                 guard = Guarded(spec["shape"], getattr(torch, spec["dtype"]), strided=case.get("strided", False))
                 held.append(guard)
                 inputs.append(guard.tensor)
-        calls, library, mutated, overrun = [], set(), False, False
+        calls, library, mutated, overrun, reused = [], set(), False, False, False
+        earlier: list[tuple[Any, bytes]] = []
         with torch.no_grad():
             for call in case["calls"]:
                 originals = []
@@ -125,16 +139,23 @@ class _Harness:
                         value = from_bytes(spec, data[spec["blob"]])
                         holder.tensor.copy_(value)
                         originals.append((holder, value))
-                watch = _Watch()
+                watch = Watch()
                 with watch:
                     result = model(*inputs)
                 outputs = self._outputs(result)
                 library |= watch.library_calls
-                overrun = overrun or not watch.intact() or any(not guard.intact() for guard, _ in originals)
+                overrun |= not watch.intact() or not all(
+                    g.intact() for g in [*state.guards, *(g for g, _ in originals)]
+                )
+                mutated |= not state.unchanged()
+                reused |= any(to_bytes(output) != before for output, before in earlier)
                 mutated = mutated or any(not _bitwise_equal(guard.tensor, value) for guard, value in originals)
                 sent = []
+                earlier = []
                 for output in outputs:
                     blobs.append(to_bytes(output))
+                    if not any(output.data_ptr() == guard.tensor.data_ptr() for guard, _ in originals):
+                        earlier.append((output, blobs[-1]))
                     sent.append({**describe(output), "blob": len(blobs) - 1})
                 calls.append(sent)
             launches = dict(self.launches)
@@ -145,11 +166,14 @@ class _Harness:
             "library_calls": sorted(library),
             "mutated": mutated,
             "overrun": overrun,
+            "reused": reused,
             "idle": idle,
         }
 
-    def _load_state(self, model: Any, state: Sequence[Mapping[str, Any]], data: Sequence[bytes]) -> None:
-        own = model.state_dict()
+    def _load_state(self, model: Any, state: Sequence[Mapping[str, Any]], data: Sequence[bytes]) -> _State:
+        import torch
+
+        own = torch.nn.Module.state_dict(model)
         wanted = {item["name"]: item for item in state}
         missing = sorted(set(wanted) - set(own))
         if missing:
@@ -164,18 +188,28 @@ class _Harness:
                 raise Refused(
                     "contract", f"{name} has shape {list(own[name].shape)}, the reference's has {item['shape']}"
                 )
-        model.load_state_dict({name: from_bytes(item, data[item["blob"]]) for name, item in wanted.items()})
+            if describe(own[name])["dtype"] != item["dtype"]:
+                raise Refused(
+                    "contract", f"{name} is {describe(own[name])['dtype']}, the reference's is {item['dtype']}"
+                )
+        values = {name: from_bytes(item, data[item["blob"]]) for name, item in wanted.items()}
+        torch.nn.Module.load_state_dict(model, values)
+        return _State(model)
 
     def _outputs(self, result: Any) -> list[Any]:
         import torch
         from torch.utils._pytree import tree_leaves
 
         leaves = tree_leaves(result)
+        if not leaves or len(leaves) > MAX_OUTPUTS:
+            raise Refused("contract", f"forward returns {len(leaves)} tensors")
         for leaf in leaves:
             if type(leaf) is not torch.Tensor:
                 raise Refused("contract", f"forward returns a {type(leaf).__name__}; plain tensors are required")
-            if leaf.numel() > MAX_OUTPUT:
-                raise Refused("contract", f"an output of {leaf.numel()} elements at a small shape")
+            if leaf.layout is not torch.strided or leaf.device.type != "cpu" or leaf.is_quantized:
+                raise Refused("contract", f"forward returns a tensor of layout {leaf.layout} on {leaf.device.type}")
+        if (total := sum(leaf.numel() for leaf in leaves)) > MAX_OUTPUT:
+            raise Refused("shape", f"outputs of {total} elements at a small shape")
         return leaves
 
     def _idle(self, model: Any, inputs: list[Any], outputs: list[Any]) -> bool:
@@ -183,7 +217,7 @@ class _Harness:
         before = [output.clone() for output in outputs]
         self.active = False
         try:
-            with _Watch():
+            with Watch():
                 after = self._outputs(model(*inputs))
         except Exception:
             return False
@@ -194,49 +228,34 @@ class _Harness:
         )
 
 
+class _State:
+    """A model's parameters and buffers, moved into guarded memory."""
+
+    def __init__(self, model: Any) -> None:
+        import torch
+
+        self.guards: list[Guarded] = []
+        self._values: list[tuple[Any, bytes]] = []
+        parameters = [item for _, item in torch.nn.Module.named_parameters(model)]
+        for item in [*parameters, *(item for _, item in torch.nn.Module.named_buffers(model))]:
+            guard = Guarded(item.shape, item.dtype)
+            guard.tensor.copy_(item.detach())
+            item.data = guard.tensor
+            self.guards.append(guard)
+        self._values = [(item, to_bytes(item)) for item in parameters]
+
+    def unchanged(self) -> bool:
+        """Return True while every parameter has its value (buffers may be running statistics)."""
+        return all(to_bytes(item) == before for item, before in self._values)
+
+
+def _bound(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Match a launch's arguments to the kernel's parameters, as the interpreter does."""
+    parameters = inspect.signature(fn).parameters
+    bound = inspect.signature(fn).bind(*args, **{key: value for key, value in kwargs.items() if key in parameters})
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
 def _bitwise_equal(left: Any, right: Any) -> bool:
     return left.shape == right.shape and left.dtype == right.dtype and to_bytes(left) == to_bytes(right)
-
-
-def _watch_class() -> type:
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watch(TorchDispatchMode):
-        """Sees every ATen call outside kernels; fresh memory is poisoned and fenced."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.library_calls: set[str] = set()
-            self.guards: list[Guarded] = []
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            name = func.name().split("::")[-1].split(".")[0]
-            if name not in ALLOWED_ATEN:
-                self.library_calls.add(name)
-            result = func(*args, **(kwargs or {}))
-            if name in ("empty", "empty_like", "new_empty") and type(result) is torch.Tensor and result.is_contiguous():
-                guard = Guarded(result.shape, result.dtype)
-                if result.dtype.is_floating_point:
-                    guard.tensor.fill_(float("nan"))
-                else:
-                    guard.tensor.view(torch.uint8).fill_(0x5A) if result.dtype != torch.bool and result.dim() else None
-                self.guards.append(guard)
-                return guard.tensor
-            return result
-
-        def intact(self) -> bool:
-            """Return True while nothing was written beside the memory that the candidate allocated."""
-            return all(guard.intact() for guard in self.guards)
-
-    return Watch
-
-
-def _Watch() -> Any:
-    global _watch
-    if _watch is None:
-        _watch = _watch_class()
-    return _watch()
-
-
-_watch: type | None = None

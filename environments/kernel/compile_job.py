@@ -13,6 +13,8 @@ from typing import Any
 from orienteer.environments.execution.results import Message
 from orienteer.environments.kernel.load import describe_error, load_module
 from orienteer.environments.kernel.recording import bind, grid_of, patch_tuners
+from orienteer.environments.kernel.tensors import describe
+from orienteer.environments.kernel.watching import Watch, refuse_host_arguments
 
 #: Distinct launches of one candidate that are compiled.
 MAX_KERNELS = 32
@@ -24,7 +26,8 @@ def lower_launches(message: Message) -> Message:
 
     Header in: ``source``, ``init``, ``inputs`` and ``state`` (true shapes), ``arch`` (front-half target: ``[backend,
     arch, warp size]``). Header out: ``kernels``, each ``name``, ``grid``, ``signature``, ``constants``, ``scalars``
-    (argument values at the true shapes), ``options`` and the number of the blob with its TTIR, or ``error``.
+    (argument values at the true shapes), ``options`` and the number of the blob with its TTIR, with ``outputs`` and
+    ``library_calls`` (what ``forward`` returned and called at the true shapes), or ``error``.
     """
     os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"
     notes: set[str] = set()
@@ -51,7 +54,7 @@ def lower_launches(message: Message) -> Message:
         blobs.append(ttir.encode())
         plain = {key: value for key, value in launch.items() if key not in ("fn", "attrs", "raw_constants")}
         kernels.append({**plain, "blob": len(blobs) - 1})
-    return Message({"kernels": kernels, "notes": sorted(notes)}, tuple(blobs))
+    return Message({"kernels": kernels, "notes": sorted(notes), **recorder.seen}, tuple(blobs))
 
 
 class Recorder:
@@ -61,11 +64,13 @@ class Recorder:
         from triton.runtime.jit import JITFunction
 
         self.launches: dict[str, dict[str, Any]] = {}
-        self.count = 0
+        #: ``outputs`` and ``library_calls`` at the true shapes.
+        self.seen: dict[str, Any] = {"outputs": [], "library_calls": []}
         recorder = self
 
         def run(function: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
             arguments, options = bind(function, args, kwargs)
+            refuse_host_arguments(function.fn, arguments)
             recorder.add(function, arguments, options, grid_of(grid, arguments))
 
         JITFunction.run = run
@@ -80,14 +85,28 @@ class Recorder:
         try:
             with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
                 model = module.ModelNew(*arguments, **keywords)
-                model(*self._inputs(header["inputs"], torch.empty))
+                self._call(model, self._inputs(header["inputs"], torch.empty))
             return
         except BaseException:
             # The candidate needs real memory or real values; zeros cost address space, not memory.
             self.launches.clear()
         with torch.no_grad():
             model = module.ModelNew(*arguments, **keywords)
-            model(*self._inputs(header["inputs"], torch.zeros))
+            self._call(model, self._inputs(header["inputs"], torch.zeros))
+
+    def _call(self, model: Any, inputs: list[Any]) -> None:
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        with Watch(fence=False) as watch:
+            result = model(*inputs)
+        leaves = tree_leaves(result)
+        self.seen = {
+            "outputs": [
+                describe(item) if isinstance(item, torch.Tensor) else {"type": type(item).__name__} for item in leaves
+            ],
+            "library_calls": sorted(watch.library_calls),
+        }
 
     @staticmethod
     def _inputs(specs: Sequence[Mapping[str, Any]], make: Any) -> list[Any]:
@@ -101,6 +120,7 @@ class Recorder:
     def add(self, function: Any, arguments: dict[str, Any], options: dict[str, Any], grid: list[int]) -> None:
         """Keep one launch; equal ones are kept once with the largest grid."""
         import triton
+        from triton.runtime.jit import JITFunction
 
         signature: dict[str, str] = {}
         constants: dict[str, Any] = {}
@@ -110,7 +130,7 @@ class Recorder:
             value = arguments[parameter.name]
             if isinstance(value, triton.language.constexpr):
                 value = value.value
-            if parameter.is_constexpr or value is None or callable(value):
+            if parameter.is_constexpr or value is None or isinstance(value, JITFunction):
                 signature[parameter.name] = "constexpr"
                 constants[parameter.name] = value
                 continue

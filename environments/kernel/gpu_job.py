@@ -23,8 +23,8 @@ def compile_launches(message: Message) -> Message:
 
     Header in: as ``lower_launches``, with ``archs``: list of ``{name, backend, arch, warp_size, shared_bytes}``. Header
     out: ``kernels``, each ``name``, ``grid``, ``signature``, ``constants``, ``scalars`` and ``archs`` (by name:
-    ``ok``, ``shared``, ``registers``, ``stack``, ``num_warps``, ``binary`` size, or ``kind`` and ``message``), or
-    ``error``.
+    ``ok``, ``shared``, ``registers``, ``stack``, ``num_warps``, ``binary`` size, or ``kind`` and ``message``), with
+    ``outputs`` and ``library_calls`` as there, or ``error``.
     """
     os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"
     notes: set[str] = set()
@@ -43,7 +43,7 @@ def compile_launches(message: Message) -> Message:
             archs = {arch["name"]: _compile(launch, arch) for arch in message.header["archs"]}
             plain = {k: v for k, v in launch.items() if k not in ("fn", "attrs", "raw_constants")}
             kernels.append({**plain, "archs": archs})
-    return Message({"kernels": kernels, "notes": sorted(notes)})
+    return Message({"kernels": kernels, "notes": sorted(notes), **recorder.seen})
 
 
 def _compile(launch: Mapping[str, Any], arch: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 #: Elements of canary on each side of a guarded buffer.
 GUARD = 64
+#: What stands round a tensor of integers: as an index it leads far away.
 _CANARY_BYTE = 0xA7
+#: What stands round a floating-point tensor: NaNs with a payload that no arithmetic gives. A value read from
+#: beside a tensor shows in every result that it enters.
+_NAN_BYTE = 0xFF
 
 
 def describe(tensor: torch.Tensor) -> dict[str, Any]:
@@ -60,7 +64,8 @@ class Guarded:
         item = torch.empty(0, dtype=dtype).element_size()
         self._step = 2 if strided and count > 1 and len(shape) > 0 else 1
         body = count * self._step
-        self._raw = torch.full(((2 * GUARD + body) * item,), _CANARY_BYTE, dtype=torch.uint8)
+        self._canary = _NAN_BYTE if dtype.is_floating_point or dtype.is_complex else _CANARY_BYTE
+        self._raw = torch.full(((2 * GUARD + body) * item,), self._canary, dtype=torch.uint8)
         typed = self._raw.view(dtype)
         inner = typed[GUARD : GUARD + body]
         if self._step == 2:
@@ -79,7 +84,7 @@ class Guarded:
         import torch
 
         parts = [*self._margins, *([self._gaps] if self._gaps is not None else [])]
-        return all(bool((part.contiguous().view(torch.uint8) == _CANARY_BYTE).all()) for part in parts if part.numel())
+        return all(bool((part.contiguous().view(torch.uint8) == self._canary).all()) for part in parts if part.numel())
 
 
 def array(spec: Mapping[str, Any], data: bytes) -> np.ndarray[Any, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ _INTERPRETER_MODULES = (
     "triton.language",
     "triton.runtime.interpreter",
     "triton.runtime.autotuner",
+    f"{_JOBS}.watching",
     f"{_JOBS}.candidate_job",
 )
 
@@ -87,9 +88,18 @@ class KernelWorld:
         sandbox: the sandbox in which workers live and compilers run; closed with the world.
         workers: jobs of each kind at one time.
         cancel: when set, running jobs are killed.
+        job_seconds: no job may take longer, whatever its kind; by default each kind has its own limit.
     """
 
-    def __init__(self, sandbox: Sandbox, *, workers: int = 1, cancel: threading.Event | None = None) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        *,
+        workers: int = 1,
+        cancel: threading.Event | None = None,
+        job_seconds: float | None = None,
+    ) -> None:
+        self.job_seconds = job_seconds
         self.sandbox = sandbox
         self._workers = max(1, workers)
         self._cancel = cancel
@@ -98,14 +108,27 @@ class KernelWorld:
 
     @classmethod
     def open(
-        cls, choice: str, *, allow_unsafe: bool = False, workers: int = 1, cancel: threading.Event | None = None
+        cls,
+        choice: str,
+        *,
+        allow_unsafe: bool = False,
+        workers: int = 1,
+        cancel: threading.Event | None = None,
+        job_seconds: float | None = None,
     ) -> KernelWorld:
         """Open a world in the chosen sandbox.
 
         Raises:
             MissingPrerequisite: no sandbox works here.
         """
-        return cls(open_sandbox(choice, allow_unsafe=allow_unsafe), workers=workers, cancel=cancel)
+        return cls(
+            open_sandbox(choice, allow_unsafe=allow_unsafe), workers=workers, cancel=cancel, job_seconds=job_seconds
+        )
+
+    def _limits(self, limits: Limits) -> Limits:
+        if self.job_seconds is None:
+            return limits
+        return replace(limits, wall_s=min(limits.wall_s, self.job_seconds))
 
     def _pool(self, kind: str) -> WorkerPool:
         with self._lock:
@@ -136,7 +159,11 @@ class KernelWorld:
         """
         try:
             message, _ = call(
-                self._pool("compiler"), f"{_JOBS}.task_job:inspect_task", {"source": task.source}, (), INSPECT_LIMITS
+                self._pool("compiler"),
+                f"{_JOBS}.task_job:inspect_task",
+                {"source": task.source},
+                (),
+                self._limits(INSPECT_LIMITS),
             )
         except JobFailed as error:
             raise BadTask(f"while the task's own functions ran, {error}") from None
@@ -162,7 +189,9 @@ class KernelWorld:
             "true_state": {item["name"]: item for item in info.state},
         }
         try:
-            message, _ = call(self._pool("compiler"), f"{_JOBS}.trace_job:trace_task", header, (), INSPECT_LIMITS)
+            message, _ = call(
+                self._pool("compiler"), f"{_JOBS}.trace_job:trace_task", header, (), self._limits(INSPECT_LIMITS)
+            )
         except JobFailed as error:
             return f"while the operator was traced, {error}"
         if "error" in message.header:
@@ -181,7 +210,7 @@ class KernelWorld:
                 f"{_JOBS}.task_job:reference_cases",
                 {"cases": list(cases)},
                 (),
-                REFERENCE_LIMITS,
+                self._limits(REFERENCE_LIMITS),
             )
         except JobFailed as error:
             raise BadTask(f"while the reference ran on small shapes, {error}") from None
@@ -200,7 +229,7 @@ class KernelWorld:
         """
         header = {"source": source, "cases": list(cases)}
         message, job = call(
-            self._pool("interpreter"), f"{_JOBS}.candidate_job:run_candidate", header, blobs, RUN_LIMITS
+            self._pool("interpreter"), f"{_JOBS}.candidate_job:run_candidate", header, blobs, self._limits(RUN_LIMITS)
         )
         return message.header, message.blobs, _facts(job)
 
@@ -211,7 +240,9 @@ class KernelWorld:
             JobFailed, MachineryFault: as :meth:`run`.
         """
         header = {"source": source, "init": info.init, "inputs": list(info.inputs), "arch": ["cuda", 90, 32]}
-        message, _ = call(self._pool("compiler"), f"{_JOBS}.compile_job:lower_launches", header, (), COMPILE_LIMITS)
+        message, _ = call(
+            self._pool("compiler"), f"{_JOBS}.compile_job:lower_launches", header, (), self._limits(COMPILE_LIMITS)
+        )
         return message.header, message.blobs
 
     def compile_gpu(self, source: str, info: TaskInfo, archs: Sequence[GpuArch]) -> Mapping[str, Any]:
@@ -226,7 +257,9 @@ class KernelWorld:
             "inputs": list(info.inputs),
             "archs": [vars(arch) for arch in archs],
         }
-        message, _ = call(self._pool("compiler"), f"{_JOBS}.gpu_job:compile_launches", header, (), COMPILE_LIMITS)
+        message, _ = call(
+            self._pool("compiler"), f"{_JOBS}.gpu_job:compile_launches", header, (), self._limits(COMPILE_LIMITS)
+        )
         return message.header
 
     def close(self) -> None:

@@ -50,6 +50,17 @@ def check(source: str) -> list[Finding]:
     return sorted(unique.values(), key=lambda f: (f.line, f.code))
 
 
+def names_used(source: str) -> frozenset[str]:
+    """Return every attribute and imported name in a file that can be parsed."""
+    out: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            out.add(node.attr)
+        elif isinstance(node, ast.ImportFrom):
+            out |= {item.name for item in node.names}
+    return frozenset(out)
+
+
 _Found = tuple[str, int, str]
 
 

@@ -109,7 +109,7 @@ class KernelVerifier:
             compiler = {"chip": self.chip.name, "toolchain": self.toolchain.versions if self.toolchain else None}
         else:
             compiler = {"archs": [arch.name for arch in self.archs]}
-        return {"version": 1, "cases": self.cases, "seed": self.seed, **compiler}
+        return {"version": 2, "cases": self.cases, "seed": self.seed, **compiler}
 
     # -- hidden cases --------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class KernelVerifier:
         ran, honest = self._run(info, hidden, source)
         gates.append(ran)
         if honest is not None:
-            gates.append(honest)
+            gates.append(_judged_everywhere(compiled, ran, honest))
         if any(gate.status == "failed" for gate in gates):
             return Verdict(tuple(gates), "", log)
         level = "E0" if ran.status == "passed" else ""
@@ -211,16 +211,21 @@ class KernelVerifier:
     def _compile(self, info: TaskInfo, source: str) -> tuple[Gate, str]:
         if self.chip is None:
             return self._compile_gpu(info, source), ""
-        if self.toolchain is None:
-            return Gate("compile", "skipped", f"the Ascend compiler is not installed: {CURE}"), ""
         try:
             header, blobs = self.world.lower(source, info)
         except JobFailed as error:
             return Gate("compile", "failed", f"while its launches were recorded, {error}", f"compile:{error.kind}"), ""
         if "error" in header:
             return Gate("compile", "failed", header["error"]["message"], f"compile:{header['error']['kind']}"), ""
+        wrong = _at_true_shapes(header, info)
+        if wrong is not None:
+            return wrong, ""
         facts: dict[str, Any] = {"kernels": [], "notes": header.get("notes", [])}
         logs: list[str] = []
+        if self.toolchain is None:
+            facts["kernels"] = [
+                {"name": k["name"], "grid": k["grid"], "launches": k["launches"], "ok": None} for k in header["kernels"]
+            ]
         for kernel in header["kernels"]:
             size = kernel["grid"][0] * kernel["grid"][1] * kernel["grid"][2]
             if size > ASCEND_MAX_GRID:
@@ -230,6 +235,8 @@ class KernelVerifier:
                 return Gate("compile", "failed", message, "compile:grid", facts), "\n".join(logs)
             if size < 1:
                 return Gate("compile", "failed", f"{kernel['name']}: an empty grid", "compile:grid", facts), ""
+            if self.toolchain is None:
+                continue
             done = compile_ttir(
                 self.world.sandbox, self.toolchain, self.chip, kernel["name"], blobs[kernel["blob"]].decode()
             )
@@ -239,6 +246,8 @@ class KernelVerifier:
             )
             if not done.ok:
                 return Gate("compile", "failed", done.message, f"compile:{done.kind}", facts), "\n".join(logs)
+        if self.toolchain is None:
+            return Gate("compile", "skipped", f"the Ascend compiler is not installed: {CURE}", "", facts), ""
         return Gate("compile", "passed", f"HIVM for {self.chip.name}", "", facts), "\n".join(logs)
 
     def _compile_gpu(self, info: TaskInfo, source: str) -> Gate:
@@ -248,6 +257,9 @@ class KernelVerifier:
             return Gate("compile", "failed", f"while its launches were compiled, {error}", f"compile:{error.kind}")
         if "error" in header:
             return Gate("compile", "failed", header["error"]["message"], f"compile:{header['error']['kind']}")
+        wrong = _at_true_shapes(header, info)
+        if wrong is not None:
+            return wrong
         kernels = [
             {"name": k["name"], "grid": k["grid"], "launches": k["launches"], "archs": k["archs"]}
             for k in header["kernels"]
@@ -260,7 +272,7 @@ class KernelVerifier:
         return Gate("compile", "passed", f"binaries for {', '.join(arch.name for arch in self.archs)}", "", facts)
 
     def _run(self, info: TaskInfo, hidden: HiddenCases, source: str) -> tuple[Gate, Gate | None]:
-        if "bfloat16" in info.dtypes and ".dot(" in source:
+        if "bfloat16" in info.dtypes and cheats.names_used(source) & {"dot", "dot_scaled"}:
             return Gate(
                 "run", "skipped", "Triton's interpreter computes bfloat16 tl.dot wrongly; not judged here"
             ), None
@@ -293,15 +305,50 @@ class KernelVerifier:
                 )
             problem, largest = _judge_case(case, answer, hidden.blobs, blobs)
             if problem is not None:
-                return Gate("run", "failed", f"{problem[1]} (case: {case['label']})", problem[0]), None
+                text = f"{problem[1]} (case: {case['label']}{_hint(answer)})"
+                return Gate("run", "failed", text, problem[0]), None
             worst = max(worst, largest)
         if len(header["cases"]) != len(hidden.cases):
             return Gate("run", "failed", "not every case was answered", "no-result"), None
         facts = {"cases": len(hidden.cases), "largest_error": worst, "job": dict(job), "notes": header.get("notes", [])}
+        facts["launched"] = sorted({name for answer in header["cases"] for name in answer["launches"]})
         ran = Gate(
             "run", "passed", f"{len(hidden.cases)} hidden cases, largest error {worst:.1e} of the RMS", "", facts
         )
         return ran, _honest(header["cases"])
+
+
+def _at_true_shapes(header: Mapping[str, Any], info: TaskInfo) -> Gate | None:
+    """Judge what forward called and returned at the task's own shapes, where nothing is computed."""
+    if header["library_calls"]:
+        names = ", ".join(header["library_calls"][:4])
+        text = f"at the task's shapes forward computes with torch: {names}"
+        return Gate("compile", "failed", text, "cheat:library-call")
+    given, wanted = header["outputs"], list(info.outputs)
+    strange = [item["type"] for item in given if "type" in item]
+    if strange:
+        return Gate("compile", "failed", f"forward returns a {strange[0]}; plain tensors are required", "contract")
+    if len(given) != len(wanted):
+        text = f"at the task's shapes forward returns {len(given)} outputs, the reference {len(wanted)}"
+        return Gate("compile", "failed", text, "shape")
+    for position, (one, other) in enumerate(zip(given, wanted, strict=True)):
+        for key in ("shape", "dtype"):
+            if one.get(key) != other[key]:
+                text = (
+                    f"at the task's shapes output {position} has {key} {one.get(key)}, the reference gives {other[key]}"
+                )
+                return Gate("compile", "failed", text, key)
+    return None
+
+
+def _judged_everywhere(compiled: Gate, ran: Gate, honest: Gate) -> Gate:
+    """Refuse kernels that are launched at the task's shapes and on no hidden case: their results were never seen."""
+    launched = set(ran.facts.get("launched", ()))
+    unseen = [k["name"] for k in compiled.facts.get("kernels", ()) if k["name"] not in launched]
+    if honest.status == "failed" or ran.status != "passed" or not unseen:
+        return honest
+    text = f"{unseen[0]} is launched at the task's shapes and on no small one, so it was never checked; use one for all"
+    return Gate("honest", "failed", text, "unjudged-kernel")
 
 
 def _cost(answer: Mapping[str, Any]) -> float:
@@ -374,6 +421,12 @@ def _judge_case(
     return None, worst
 
 
+def _hint(answer: Mapping[str, Any]) -> str:
+    """Name what may be behind a wrong output."""
+    said = {"mutated": "an input or a parameter was changed", "overrun": "a kernel wrote outside its tensors"}
+    return "".join(f"; {text}" for key, text in said.items() if answer[key])
+
+
 def _honest(answers: Sequence[Mapping[str, Any]]) -> Gate:
     """Judge the run-time facts: kernels were launched, did the work, and touched nothing else."""
     for answer in answers:
@@ -383,9 +436,12 @@ def _honest(answers: Sequence[Mapping[str, Any]]) -> Gate:
         if not answer["launches"]:
             return Gate("honest", "failed", "forward launched no kernel on a hidden shape", "cheat:no-kernel")
         if answer["mutated"]:
-            return Gate("honest", "failed", "an input was changed", "cheat:mutated-input")
+            return Gate("honest", "failed", "an input or a parameter was changed", "cheat:mutated-input")
         if answer["overrun"]:
             return Gate("honest", "failed", "a kernel wrote outside its tensors", "overrun")
+        if answer["reused"]:
+            text = "an earlier call's output changed in a later call: forward must return memory of its own"
+            return Gate("honest", "failed", text, "cheat:state")
         if answer["idle"]:
             return Gate("honest", "failed", "the output is the same without the kernels", "cheat:unused-kernel")
     launches = sum(sum(answer["launches"].values()) for answer in answers)

@@ -85,7 +85,9 @@ HONEST_SOURCES: dict[str, str] = {
         top="def run(x, s, z):\n    out = torch.empty_like(x)\n    axpy[(1,)](x, s, z, out, x.numel(), x.shape[1], BLOCK=16)\n    return out\n",
     ),
     "kernel-as-parameter": file(
-        plain("out = torch.empty_like(x)\nrun(axpy, out, x, self.scale, z)\nreturn out"),
+        plain(
+            "x, z = x.contiguous(), z.contiguous()\nout = torch.empty_like(x)\nrun(axpy, out, x, self.scale, z)\nreturn out"
+        ),
         top="def run(kernel, out, x, s, z):\n    kernel[(1,)](x, s, z, out, x.numel(), x.shape[1], BLOCK=16)\n",
     ),
     "kernel-chosen": file(
