@@ -84,7 +84,9 @@ class Guarded:
         import torch
 
         parts = [*self._margins, *([self._gaps] if self._gaps is not None else [])]
-        return all(bool((part.contiguous().view(torch.uint8) == self._canary).all()) for part in parts if part.numel())
+        # Copying a bool would turn every byte into 0 or 1, so single bytes are looked at where they are.
+        seen = [part if part.element_size() == 1 else part.contiguous() for part in parts if part.numel()]
+        return all(bool((part.view(torch.uint8) == self._canary).all()) for part in seen)
 
 
 def array(spec: Mapping[str, Any], data: bytes) -> np.ndarray[Any, Any]:
