@@ -105,12 +105,16 @@ def _misused(error: Any, wants_json: bool) -> int:
 def fail(problem: str, cure: str, code: int, wants_json: bool) -> int:
     """Print one line (and the JSON document, where one is owed); return the status."""
     problem, cure = (shortened(clean(text), _LONGEST) for text in (problem, cure))
+    # A request that could not be served has left no run behind.
+    run = now.run_id if code not in (2, 3) else ""
+    if run and run not in problem + cure:
+        cure += ("; " if cure else "") + f"go on with: agent runs resume {run}"
     if wants_json and not now.json_written:
         from orienteer.agents.command.output import print_json
 
         document: dict[str, Any] = {"error": {"problem": problem, "cure": cure, "exit_code": code}}
-        if now.run_id:
-            document["run"] = now.run_id
+        if run:
+            document["run"] = run
         print_json(document)
     print(f"agent: {problem}" + (f": {cure}" if cure else ""), file=sys.stderr, flush=True)
     return code
@@ -214,8 +218,7 @@ class _Stops:
         with self._writing:
             if not self.spoken:
                 self.spoken = True
-                cure = f"go on with: agent runs resume {now.run_id}" if now.run_id else ""
-                fail("interrupted", cure, INTERRUPTED, self.wants_json)
+                fail("interrupted", "", INTERRUPTED, self.wants_json)
         return INTERRUPTED
 
     @staticmethod

@@ -173,7 +173,12 @@ class RunDB:
         query: dict[str, Any] = {"timeout": self._timeout, "check_same_thread": False}
         if self._readonly:
             assert url.database is not None
-            url = URL.create("sqlite", database=f"{Path(url.database).as_uri()}", query={"uri": "true", "mode": "ro"})
+            path = Path(url.database)
+            options = {"uri": "true", "mode": "ro"}
+            if not os.access(path.parent, os.W_OK) and not _has_content(path.with_name(f"{path.name}-wal")):
+                # SQLite wants to make its -shm file, which it cannot here; the file alone is the whole database.
+                options["immutable"] = "1"
+            url = URL.create("sqlite", database=path.as_uri(), query=options)
         engine = create_engine(url, connect_args=query, pool_size=8, max_overflow=64, pool_reset_on_return=None)
         event.listen(engine, "connect", self._prepare)
         self._writer = engine.execution_options(orienteer_begin="BEGIN IMMEDIATE")
@@ -266,6 +271,13 @@ def migrate(conn: Connection, target: str = "head") -> None:
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = conn
     command.upgrade(config, target)
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def _patience() -> float:

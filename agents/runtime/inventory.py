@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import func, select
 
+from orienteer.agents.runtime.records import open_for_reading
 from orienteer.environments.kernel import toolchain
 from orienteer.memory import schema
 from orienteer.memory.home import home
-from orienteer.memory.rundb import RunDB
 
 _TABLES = ("runs", "candidates", "evaluations", "proposals", "model_calls", "events")
 
@@ -29,7 +29,7 @@ def inventory(home_path: str | Path | None = None, database: str | Path | None =
     out: list[dict[str, Any]] = []
     path = Path(database) if database is not None and "://" not in str(database) else place.database
     if (database is not None and "://" in str(database)) or path.exists():
-        with RunDB(database or path, create=False) as db:
+        with open_for_reading(place, database) as db:
             where = str(db.file) if db.file else db.url.render_as_string(hide_password=True)
             with db.read() as connection:
                 for table in _TABLES:

@@ -58,7 +58,7 @@ def list_runs(home_path: str | Path | None = None, database: str | Path | None =
     place = home(home_path)
     if database is None and not place.database.exists():
         return []
-    with _open(place, database) as db:
+    with open_for_reading(place, database) as db:
         catalogue = Catalogue(db)
         return [_summary(catalogue, row) for row in catalogue.all()]
 
@@ -78,7 +78,7 @@ def show_run(
         StoreError: the database or an artifact cannot be read.
     """
     place = home(home_path)
-    with _open(place, database) as db:
+    with open_for_reading(place, database) as db:
         return _document(db, place, find_run(Catalogue(db), run_id).id, contents=contents)
 
 
@@ -96,7 +96,7 @@ def export_run(
     """
     place = home(home_path)
     target = Path(folder)
-    with _open(place, database) as db:
+    with open_for_reading(place, database) as db:
         document = _document(db, place, find_run(Catalogue(db), run_id).id, contents=True)
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -120,7 +120,7 @@ def stop_run(run_id: str, home_path: str | Path | None = None, database: str | P
     Raises:
         UsageError: there is no such run, or nothing drives it.
     """
-    with _open(home(home_path), database) as db:
+    with RunDB(database or home(home_path).database, create=False) as db:
         catalogue = Catalogue(db)
         row = find_run(catalogue, run_id)
         if state_of(row) != "running":
@@ -135,7 +135,7 @@ def remove_run(run_id: str, home_path: str | Path | None = None, database: str |
     Raises:
         UsageError: there is no such run, or a process drives it.
     """
-    with _open(home(home_path), database) as db:
+    with RunDB(database or home(home_path).database, create=False) as db:
         catalogue = Catalogue(db)
         row = find_run(catalogue, run_id)
         if state_of(row) == "running":
@@ -165,7 +165,12 @@ def report(db: RunDB, place: Home, run_id: str) -> RunReport:
 # -- inside ---------------------------------------------------------------------------------------------------------
 
 
-def _open(place: Home, database: str | Path | None) -> RunDB:
+def open_for_reading(place: Home, database: str | Path | None) -> RunDB:
+    """Open the run database of a home (or the one named) where it exists; where it cannot be written, read it.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
     where = database or place.database
     try:
         return RunDB(where, create=False)

@@ -89,6 +89,9 @@ def forker(tmp_path_factory):
 class Agent:
     """Calls the command: as a fork of a loaded process, or with :meth:`start` and :meth:`alone` from nothing."""
 
+    agent = AGENT
+    python = sys.executable
+
     def __init__(self, home: Path, folder: Path, forker: Forker | None = None) -> None:
         self.forker = forker
         self.home = home

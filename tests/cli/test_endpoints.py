@@ -1,0 +1,102 @@
+"""Model endpoints that cannot serve, through the real command and a real HTTP server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+TOY = "cli_toys:Count"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.asked += 1
+        status, content, body = self.server.answer
+        self.send_response(status)
+        self.send_header("Content-Type", content)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.asked = 0
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    made.env = {"OPENAI_BASE_URL": f"http://127.0.0.1:{made.server_port}/v1", "OPENAI_API_KEY": "sk-secret-12345"}
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def good(text="7"):
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    usage = {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
+    document = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+    return 200, "application/json", json.dumps(document).encode()
+
+
+REFUSED = {
+    "wrong key": ((401, "application/json", b'{"error": {"message": "bad key"}}'), "OPENAI_API_KEY"),
+    "no such model": ((404, "application/json", b'{"error": {"message": "model m does not exist"}}'), "model"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_endpoint_that_refuses_ends_the_run_and_it_goes_on_with_a_better_one(agent, server, name):
+    server.answer, says = REFUSED[name]
+    ended = agent("run", TOY, "--model", "openai/m", env=server.env)
+    assert ended.code == 6 and says in ended.line, ended
+    assert "sk-secret" not in ended.err
+    assert "agent runs resume" in ended.err
+    failed = agent("runs", "ls", "--json").document["runs"][0]
+    assert failed["status"] == "failed" and failed["reason"]
+    server.answer = good()
+    resumed = agent("runs", "resume", failed["id"], "--json", env=server.env)
+    assert resumed.code == 0, resumed.err
+    assert resumed.document["counts"]["model_calls"] == 3 and resumed.document["result"] == {"seen": 3}
+
+
+def test_garbage_is_a_failed_proposal_with_its_reason_not_a_crash(agent, server):
+    server.answer = (200, "text/html", b"<html>\x00\xff it works!</html>")
+    ended = agent("run", TOY, "--model", "openai/m", "--set", "steps=1", env=server.env)
+    assert ended.code in (0, 6) and "Traceback" not in ended.err, ended
+    shown = agent("runs", "show", "last")
+    assert shown.code == 0 and "one" in shown.out and "none" in shown.out, shown.out
+    document = agent("runs", "show", "last", "--json").document
+    assert [p["status"] for p in document["proposals"]] == ["failed"] and document["proposals"][0]["failure_kind"]
+
+
+def test_a_dead_endpoint_ends_the_run_with_the_cure(agent):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        env = {"OPENAI_BASE_URL": f"http://127.0.0.1:{taken.getsockname()[1]}/v1", "OPENAI_API_KEY": "k"}
+        ended = agent("run", TOY, "--model", "openai/m", "--json", env=env)
+        assert ended.code == 6 and ended.document["error"]["exit_code"] == 6, ended
+        assert "OPENAI_BASE_URL" in ended.line and ended.document["run"] in ended.err
+        seen = {c["name"]: c for c in agent("doctor", "--json", env=env).document["checks"]}
+        assert seen["endpoint"]["works"] is False and seen["endpoint"]["cure"]
+
+
+def test_an_address_that_is_none(agent):
+    ended = agent("run", TOY, "--model", "openai/m", env={"OPENAI_BASE_URL": "not a url", "OPENAI_API_KEY": "k"})
+    assert ended.code == 2 and "OPENAI_BASE_URL" in ended.line
+
+
+def test_what_a_run_cost_is_shown(agent, server):
+    server.answer = good("9")
+    ended = agent("run", TOY, "--model", "openai/m", env=server.env)
+    assert ended.code == 0 and "model calls: 3 (15 + 3 tokens, price unknown)" in ended.out, ended
+    assert "model calls" in agent("runs", "show", "last").out
+    assert agent("run", TOY, "--model", "openai/m", "--tokens", "0", env=server.env).code == 4
