@@ -92,14 +92,16 @@ class EvoKernel(Method):
             if not self._archs:
                 raise UsageError("no architecture is given", "for example --set archs='[\"sm_90\"]'")
         kept = run.first_state()
+        rejected: dict[str, str] = dict(kept["rejected"]) if kept is not None else {}
         if kept is None:
-            tasks = find_tasks(run.tasks)
+            tasks = find_tasks(run.tasks, rejected)
+            for name, problem in rejected.items():
+                run.emit("task.rejected", task=name, message=problem)
         else:
             # A resume works on what the run began with, whatever became of the files.
             tasks = [KernelTask(name, run.artifacts.text(item["source"])) for name, item in kept["tasks"].items()]
         _require_triton()
         self._open(run, settings)
-        rejected: dict[str, str] = dict(kept["rejected"]) if kept is not None else {}
         inspected = self._in_parallel(run, [(task.name, partial(self._prepare, task)) for task in tasks])
         good: dict[str, Any] = {}
         for task in tasks:

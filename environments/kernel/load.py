@@ -18,6 +18,10 @@ class TaskError(Exception):
     """The task file cannot be used; the message says why."""
 
 
+class TaskDefect(TaskError):
+    """The operator itself cannot be judged, at whatever shapes."""
+
+
 def load_module(name: str, source: str) -> types.ModuleType:
     """Execute a source text as the module ``name``."""
     filename = f"{name}.py"

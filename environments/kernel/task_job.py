@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orienteer.environments.execution.results import Message
-from orienteer.environments.kernel.load import TaskError, describe_error, init_arguments, load_task
+from orienteer.environments.kernel.load import TaskDefect, TaskError, describe_error, init_arguments, load_task
 from orienteer.environments.kernel.tensors import describe, to_bytes
 
 #: A case whose inputs, or outputs, have more elements than this is no small one.
@@ -25,6 +25,12 @@ DISTRIBUTIONS = {
     "sparse": "half of the elements zero",
     "stepped": "multiples of 0.5, so that equal values occur",
 }
+
+
+#: What can be sent, compared and made into a kernel's argument.
+SUPPORTED_DTYPES = frozenset(
+    {"float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"}
+)
 
 
 def inspect_task(message: Message) -> Message:
@@ -42,10 +48,8 @@ def inspect_task(message: Message) -> Message:
             inputs, model = _instantiate(task)
             with torch.no_grad():
                 outputs = model(*inputs)
-    except TaskError as error:
-        return Message({"error": str(error)})
     except BaseException:
-        # Some operators have no shape rule; then the reference is really run once.
+        # Some operators have no shape rule, some task files look at values; then everything is really run once.
         try:
             fake = False
             task = load_task(message.header["source"])
@@ -62,11 +66,20 @@ def inspect_task(message: Message) -> Message:
     if not any(isinstance(item, torch.Tensor) for item in inputs):
         return Message({"error": "get_inputs returns no tensor"})
     parameters = {name for name, _ in model.named_parameters()}
+    try:
+        plain = [None if isinstance(item, torch.Tensor) else _plain(item) for item in inputs]
+        init = _plain(init_arguments(task))
+    except TaskError as error:
+        return Message({"error": str(error)})
+    for item in [*inputs, *leaves]:
+        if isinstance(item, torch.Tensor) and str(item.dtype).removeprefix("torch.") not in SUPPORTED_DTYPES:
+            return Message({"error": f"tensors of dtype {str(item.dtype).removeprefix('torch.')} are not supported"})
     return Message(
         {
             "fake": fake,
             "inputs": [
-                describe(item) if isinstance(item, torch.Tensor) else {"value": _plain(item)} for item in inputs
+                describe(item) if isinstance(item, torch.Tensor) else {"value": value}
+                for item, value in zip(inputs, plain, strict=True)
             ],
             "outputs": [describe(leaf) for leaf in leaves],
             "single_output": isinstance(outputs, torch.Tensor),
@@ -74,7 +87,7 @@ def inspect_task(message: Message) -> Message:
                 {"name": name, "kind": "parameter" if name in parameters else "buffer", **describe(value)}
                 for name, value in model.state_dict().items()
             ],
-            "init": _plain(init_arguments(task)),
+            "init": init,
         }
     )
 
@@ -123,7 +136,7 @@ def reference_cases(message: Message) -> Message:
 
     Header in: ``cases``, each with ``source`` (rewritten to the case's shapes), ``seed``, ``distribution`` and
     ``calls`` (how many input sets for one instance). Header out: ``cases`` in the same order, each either
-    ``{"error": ...}`` or the descriptions of ``init``, ``state``, ``calls`` (``inputs``, ``expected``, ``exact``),
+    ``{"error": ..., "defect": bool}`` (a defect rules the whole task out) or the descriptions of ``init``, ``state``, ``calls`` (``inputs``, ``expected``, ``exact``),
     whose blobs follow in that order.
     """
     blobs: list[bytes] = []
@@ -157,12 +170,12 @@ def _reference_case(case: Mapping[str, Any], blobs: list[bytes]) -> dict[str, An
             expected = _run(model, inputs)
             _small_enough(expected)
             if any(isinstance(a, torch.Tensor) and not _same(a, b) for a, b in zip(inputs, kept, strict=True)):
-                raise TaskError("the reference changes its inputs; in-place operators are not supported")
+                raise TaskDefect("the reference changes its inputs; in-place operators are not supported")
             model.load_state_dict(frozen)
             again = _run(model, [k.clone() if isinstance(k, torch.Tensor) else k for k in kept])
             model.load_state_dict(frozen)
             if not all(_same(a, b) for a, b in zip(expected, again, strict=True)):
-                raise TaskError("the reference is not deterministic (dropout or another random operator)")
+                raise TaskDefect("the reference is not deterministic (dropout or another random operator)")
             if case["distribution"] != "given" and _spoiled(task, case, call, model, frozen, expected):
                 raise TaskError(f"the distribution {case['distribution']!r} leaves the operator's domain")
             calls.append(
@@ -177,7 +190,7 @@ def _reference_case(case: Mapping[str, Any], blobs: list[bytes]) -> dict[str, An
         text = (
             str(error) if isinstance(error, TaskError) else f"the reference raises {describe_error(error, 'task.py')}"
         )
-        return {"error": text}
+        return {"error": text, "defect": isinstance(error, TaskDefect)}
     return {"init": _plain((arguments, keywords)), "state": state, "calls": calls}
 
 

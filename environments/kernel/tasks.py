@@ -40,8 +40,13 @@ def shipped_names() -> list[str]:
     return sorted(path.stem for path in shipped_folder().glob("*.py") if path.stem != "__init__")
 
 
-def find_tasks(specs: Iterable[str]) -> list[KernelTask]:
+def find_tasks(specs: Iterable[str], problems: dict[str, str] | None = None) -> list[KernelTask]:
     """Return the tasks that the given names, files and folders mean; none given means all shipped ones.
+
+    Args:
+        specs: names of shipped tasks, paths of files and folders.
+        problems: takes what is wrong with single files of a folder (file name -> reason), so that the others go on;
+            without it the first such file is an error.
 
     Raises:
         UsageError: an unknown name, an unreadable or empty file or folder, a file without ``Model``, two tasks of one
@@ -50,7 +55,7 @@ def find_tasks(specs: Iterable[str]) -> list[KernelTask]:
     wanted = list(specs) or shipped_names()
     tasks: dict[str, KernelTask] = {}
     for spec in wanted:
-        for task in _expand(spec):
+        for task in _expand(spec, problems):
             known = tasks.get(task.name)
             if known is not None and known.source != task.source:
                 raise UsageError(f"two different tasks are called {task.name!r}", "rename one of the files")
@@ -58,7 +63,7 @@ def find_tasks(specs: Iterable[str]) -> list[KernelTask]:
     return list(tasks.values())
 
 
-def _expand(spec: str) -> list[KernelTask]:
+def _expand(spec: str, problems: dict[str, str] | None) -> list[KernelTask]:
     path, is_folder, is_file = _looked_up(spec)
     if is_folder:
         files = sorted(p for p in path.rglob("*.py") if p.name != "__init__.py" and _looks_like_task(p))
@@ -66,7 +71,15 @@ def _expand(spec: str) -> list[KernelTask]:
             raise UsageError(
                 f"the folder {spec} holds no task", "a task is a Python file with a class Model and get_inputs"
             )
-        return [_read(file) for file in files]
+        found = []
+        for file in files:
+            try:
+                found.append(_read(file))
+            except UsageError as error:
+                if problems is None:
+                    raise
+                problems[file.stem] = error.problem
+        return found
     if is_file:
         return [_read(path)]
     names = shipped_names()
@@ -90,10 +103,11 @@ def _looked_up(spec: str) -> tuple[Path, bool, bool]:
 
 def _looks_like_task(path: Path) -> bool:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        with path.open("rb") as handle:
+            text = handle.read(MAX_BYTES + 1)
+    except OSError:
         return False
-    return "class Model" in text and "def get_inputs" in text
+    return b"class Model" in text and b"def get_inputs" in text
 
 
 def _read(path: Path) -> KernelTask:

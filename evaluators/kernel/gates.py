@@ -128,6 +128,9 @@ class KernelVerifier:
         usable: list[tuple[int, dict[str, Any]]] = []
         reasons = []
         for position, answer in enumerate(answers):
+            if answer.get("defect"):
+                # A case of one element may hide it; it is the task's all the same.
+                raise BadTask(str(answer["error"]))
             if "error" in answer:
                 reasons.append(str(answer["error"]))
             else:
