@@ -5,11 +5,12 @@ Run in a sandboxed child after the launches were recorded at the task's true sha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,10 @@ def _compile(launch: Mapping[str, Any], arch: Mapping[str, Any]) -> dict[str, An
     source = ASTSource(launch["fn"], dict(launch["signature"]), dict(launch["raw_constants"]), dict(launch["attrs"]))
     target = GPUTarget(arch["backend"], arch["arch"], arch["warp_size"])
     try:
-        compiled = triton.compile(source, target=target, options=dict(launch["options"]))
+        with _stop_when_too_large(arch["shared_bytes"]):
+            compiled = triton.compile(source, target=target, options=dict(launch["options"]))
+    except _TooLarge as error:
+        return _too_large(launch, arch, {"ok": False, "shared": error.shared})
     except BaseException as error:
         return {"ok": False, "kind": "compile", "message": compile_job.explain(error)}
     metadata = compiled.metadata
@@ -72,15 +76,48 @@ def _compile(launch: Mapping[str, Any], arch: Mapping[str, Any]) -> dict[str, An
         facts.update(_cuda_resources(binary))
     else:
         facts.update(_hip_resources(compiled.asm.get("amdgcn", "")))
-    if facts["shared"] > arch["shared_bytes"]:
-        return {
-            **facts,
-            "ok": False,
-            "kind": "shared-memory",
-            "message": f"{launch['name']}: {facts['shared']} bytes of shared memory a block, {arch['name']} has "
-            f"{arch['shared_bytes']}; use smaller tiles or fewer stages",
-        }
-    return facts
+    return _too_large(launch, arch, facts) if facts["shared"] > arch["shared_bytes"] else facts
+
+
+def _too_large(launch: Mapping[str, Any], arch: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    text = (
+        f"{launch['name']}: {facts['shared']} bytes of shared memory a block, {arch['name']} has "
+        f"{arch['shared_bytes']}; use smaller tiles or fewer stages"
+    )
+    return {**facts, "ok": False, "kind": "shared-memory", "message": text}
+
+
+class _TooLarge(Exception):
+    def __init__(self, shared: int) -> None:
+        super().__init__(shared)
+        self.shared = shared
+
+
+@contextlib.contextmanager
+def _stop_when_too_large(limit: int) -> Iterator[None]:
+    """End a compilation as soon as its shared memory is known: the assembler takes minutes over tiles that spill."""
+    from triton import knobs
+
+    def hook(*stage: Any) -> Any:
+        if not stage:
+            return f"shared-limit-{limit}", f"shared-limit-{limit}"  # a part of the cache's key
+        stages = stage[1]
+        make = stages["llir"]
+
+        def llir(module: Any, metadata: dict[str, Any]) -> Any:
+            made = make(module, metadata)
+            if int(metadata.get("shared") or 0) > limit:
+                raise _TooLarge(int(metadata["shared"]))
+            return made
+
+        stages["llir"] = llir
+        return None
+
+    knobs.runtime.add_stages_inspection_hook = hook
+    try:
+        yield
+    finally:
+        knobs.runtime.add_stages_inspection_hook = None
 
 
 def _cuda_resources(binary: bytes) -> dict[str, int]:
