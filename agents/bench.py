@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orienteer.agents.runtime.bench import bench, figure
-from orienteer.errors import MissingPrerequisite
+from orienteer.errors import MissingPrerequisite, OrienteerError
 
 
 def runtime_figures(steps: int = 1000) -> dict[str, Any]:
@@ -18,6 +18,7 @@ def worker_start() -> list[dict[str, Any]]:
 
     Raises:
         MissingPrerequisite: torch and triton, or a sandbox, are missing.
+        OrienteerError: a job of the measurement failed.
     """
     import importlib.util
 
@@ -25,12 +26,15 @@ def worker_start() -> list[dict[str, Any]]:
 
     if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
         raise MissingPrerequisite("torch and triton are not installed", "pip install 'orienteer[npu]'")
-    found = measure_worker_start("auto")
+    try:
+        found = measure_worker_start("auto")
+    except RuntimeError as error:
+        raise OrienteerError(str(error), "see `agent doctor`") from error
     how = f"{found['rounds']} empty jobs in a {found['backend']} worker with torch and triton ({found['isolation']})"
     return [
-        figure("candidate start, CPU", found["job_cpu_ms"], "ms", 50, how),
+        figure("candidate_start_cpu", found["job_cpu_ms"], "ms", 50, how),
         figure(
-            "candidate start, wall, median", found["job_wall_ms"]["median"], "ms", 50, f"{how}, load {found['load']}"
+            "candidate_start_wall", found["job_wall_ms"]["median"], "ms", 50, f"median; {how}, load {found['load']}"
         ),
-        figure("worker resident", found["worker_mb"], "MiB", 1500, "right after its start"),
+        figure("worker_memory", found["worker_mb"], "MiB", 1500, "right after its start"),
     ]

@@ -63,7 +63,7 @@ def test_a_run_is_stopped_and_goes_on(agent, number):
 def test_random_moments(agent):
     rng = random.Random(20)
     codes = []
-    for _ in range(6):
+    for _ in range(4):
         process = agent.start(
             "run", TOY, "--set", "steps=40", "--set", "delay=0.1", "--set", "slow_start=0.3", "--json"
         )

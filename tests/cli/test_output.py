@@ -11,6 +11,7 @@ import shlex
 import struct
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_the_doctor_says_how_to_enable_what_is_missing(done):
     for part in ("python", "torch", "home", "bubblewrap", "docker engine", "Ascend", "KLayout", "GPU", "default model"):
         assert part in seen.out, part
     cures = seen.out.split("to enable")[1]
-    assert "agent setup npu" in cures and "bubblewrap" in cures and "OPENAI_BASE_URL" in cures
+    assert "agent setup npu" in cures and "DOCKER_HOST" in cures and "OPENAI_BASE_URL" in cures
 
 
 def test_readers_that_go_away_and_outputs_that_cannot_be_written(done):
@@ -107,7 +108,7 @@ def test_readers_that_go_away_and_outputs_that_cannot_be_written(done):
         )
     )  # fmt: skip
     assert ended.out.splitlines()[1] == "0" and ended.err == ""
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         ended = done.alone("runs", "ls", stdout=full)
     assert ended.code == 1 and "No space left" in ended.line
     closed = done.alone("runs", "ls", prefix=("bash", "-c", 'exec "$@" >&- 2>&- <&-', "x"))
