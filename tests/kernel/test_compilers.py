@@ -5,33 +5,12 @@ from __future__ import annotations
 import pytest
 from matmul_sources import TASK as MATMUL
 from matmul_sources import matmul
-from task_sources import GOOD
+from task_sources import DOUBLE, GOOD
 
 from orienteer.environments.kernel import targets
 
 CHIP = targets.chip("Ascend910B3")
 ARCHS = tuple(targets.arch(name) for name in ("sm_80", "sm_90", "gfx942"))
-DOUBLE = """
-import torch
-import torch.nn as nn
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def double(x_ptr, o_ptr, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(o_ptr + i, tl.load(x_ptr + i, mask=i < n, other=0.0) * 2.0, mask=i < n)
-
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        x = x.contiguous()
-        out = torch.empty_like(x)
-        n = x.numel()
-        double[(triton.cdiv(n, 1024),)](x, out, n, BLOCK=1024)
-        return out
-"""
 
 
 def gate(verdict, name="compile"):
