@@ -16,6 +16,7 @@ import os
 import secrets
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 #: How long a writer waits for another process (seconds), unless the variable says otherwise.
 BUSY_TIMEOUT = 60.0
 TIMEOUT_VARIABLE = "ORIENTEER_DB_TIMEOUT"
+#: One turn of waiting (milliseconds), and all that is waited after somebody asked to stop (seconds).
+_TURN_MS = 100
+_LAST_PATIENCE = 0.3
 
 
 class RunDB:
@@ -59,6 +63,9 @@ class RunDB:
         self.what = f"the run database {self.file}" if self.file else f"the run database {self.url!r}"
         self._timeout = _patience() if timeout is None else timeout
         self._readonly = readonly
+        #: Set by whoever uses the database: once it is set nobody waits for another process's lock any more.
+        self.cancel: threading.Event | None = None
+        self._hurry: float | None = None
         # SQLite lets one writer in at a time. Waiting for a lock of our own costs nothing; waiting for SQLite's means
         # sleeping and trying again.
         self._writing = threading.RLock() if self.sqlite else contextlib.nullcontext()
@@ -183,7 +190,7 @@ class RunDB:
         event.listen(engine, "connect", self._prepare)
         self._writer = engine.execution_options(orienteer_begin="BEGIN IMMEDIATE")
         self._durable = engine.execution_options(orienteer_begin="BEGIN IMMEDIATE", orienteer_sync="FULL")
-        event.listen(engine, "begin", _begin)
+        event.listen(engine, "begin", self._begin)
         return engine
 
     def _prepare(self, raw: Any, _record: object) -> None:
@@ -194,6 +201,46 @@ class RunDB:
         cursor.execute("PRAGMA temp_store=MEMORY")
         cursor.execute("PRAGMA synchronous=NORMAL")
         cursor.close()
+
+    def _begin(self, conn: Connection) -> None:
+        # Straight to the driver: this happens several times in every step of a run.
+        raw: Any = conn.connection.driver_connection
+        options = conn.get_execution_options()
+        sync = options.get("orienteer_sync", "NORMAL")
+        try:
+            if conn.info.get("sync", "NORMAL") != sync:
+                raw.execute(f"PRAGMA synchronous={sync}")
+                conn.info["sync"] = sync
+            if "orienteer_begin" in options:
+                self._begin_writing(raw, options["orienteer_begin"])
+            else:
+                raw.execute("BEGIN")
+        except sqlite3.Error as exc:
+            raise sa.OperationalError("BEGIN", None, exc) from exc
+
+    def _begin_writing(self, raw: Any, statement: str) -> None:
+        """Wait for the lock in short turns: SQLite's own wait hears nobody who wants to stop."""
+        until = time.monotonic() + self._timeout
+        raw.execute(f"PRAGMA busy_timeout={min(_TURN_MS, round(self._timeout * 1000))}")
+        try:
+            while True:
+                try:
+                    raw.execute(statement)
+                    return
+                except sqlite3.OperationalError as exc:
+                    if exc.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                        raise
+                    if time.monotonic() >= self._deadline(until):
+                        raise
+        finally:
+            raw.execute(f"PRAGMA busy_timeout={round(self._timeout * 1000)}")
+
+    def _deadline(self, until: float) -> float:
+        if self.cancel is not None and self.cancel.is_set():
+            if self._hurry is None:
+                self._hurry = time.monotonic() + _LAST_PATIENCE
+            return min(until, self._hurry)
+        return until
 
     def _check(self, create: bool) -> None:
         if self.file is not None:
@@ -321,17 +368,3 @@ def _version(conn: Connection, what: str) -> int:
     if not str(found).isdecimal():
         raise StoreError(f"{what} has the unknown schema {found!r}", "upgrade Orienteer, or name another database")
     return int(found)
-
-
-def _begin(conn: Connection) -> None:
-    # Straight to the driver: this happens several times in every step of a run.
-    raw: Any = conn.connection.driver_connection
-    options = conn.get_execution_options()
-    sync = options.get("orienteer_sync", "NORMAL")
-    try:
-        if conn.info.get("sync", "NORMAL") != sync:
-            raw.execute(f"PRAGMA synchronous={sync}")
-            conn.info["sync"] = sync
-        raw.execute(options.get("orienteer_begin", "BEGIN"))
-    except sqlite3.Error as exc:
-        raise sa.OperationalError("BEGIN", None, exc) from exc

@@ -55,3 +55,15 @@ def seconds(text: str | None) -> float | None:
     if match is None:
         raise UsageError(f"--time {text!r} is no duration", "write seconds, or 90s, 30m, 2h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def group(text: str) -> typer.Typer:
+    """Return a new group of commands with our ways: plain help, errors left to the front."""
+    return typer.Typer(
+        help=text,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )

@@ -96,6 +96,8 @@ class Session:
             allow_unsafe=config.allow_unsafe,
             workers=config.workers or os.cpu_count() or 1,
         )
+        db.cancel = self.run.cancel
+        self._hint = f"go on with: agent runs resume {run_id}"
 
     def start(self) -> RunReport:
         """Go from the beginning."""
@@ -161,11 +163,15 @@ class Session:
                 self._end("interrupted", reason)
                 raise Interrupted(
                     f"run {self._id} was stopped" + (f" ({self._beat.reason})" if self._beat.reason else ""),
-                    f"go on with: agent runs resume {self._id}",
+                    self._hint,
                 ) from stop
             except BudgetReached as reached:
                 return self._finish("budget", str(reached))
             except OrienteerError as exc:
+                if isinstance(exc, StoreError) and self.run.cancel.is_set():
+                    # Stopped while the store was in another's hands: there is no waiting for it any more.
+                    self._end("interrupted", "stopped")
+                    raise Interrupted(f"run {self._id} was stopped ({exc.problem})", self._hint) from exc
                 self._end("failed", str(exc))
                 raise
             except KeyboardInterrupt:

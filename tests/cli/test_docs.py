@@ -10,7 +10,8 @@ from pathlib import Path
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "command.md"
 COMMANDS = (
-    "", "run", "setup", "doctor", "methods", "runs ls", "runs show", "runs resume", "runs export", "runs stop", "runs rm",
+    "", "run", "setup", "doctor", "methods",
+    "runs ls", "runs show", "runs resume", "runs export", "runs stop", "runs rm",
     "tasks ls", "memory ls", "bench runtime",
 )  # fmt: skip
 BLOCK = re.compile(r"^### `(agent[^`]*)`\n\n```text\n(.*?)```\n", re.M | re.S)
@@ -30,7 +31,8 @@ def test_the_document_shows_the_real_help_of_every_command(shared):
 
 
 def test_every_command_is_in_the_document(shared):
-    from orienteer.agents.command.app import app, bench_app, memory_app, runs_app, tasks_app
+    from orienteer.agents.command.app import app, bench_app, memory_app, tasks_app
+    from orienteer.agents.command.runs import runs_app
 
     groups = {"": app, "runs ": runs_app, "memory ": memory_app, "tasks ": tasks_app, "bench ": bench_app}
     names = {

@@ -92,6 +92,22 @@ def test_while_waiting_for_a_lock(agent):
     assert ended.code == 130 and ended.line == "agent: interrupted"
 
 
+def test_in_mid_run_while_another_process_holds_the_database(agent):
+    process = agent.start("run", TOY, "--set", "steps=50", "--set", "delay=0.1", env={"ORIENTEER_DB_TIMEOUT": "3600"})
+    line = b""
+    while b": ok" not in line:
+        line = process.stderr.readline()
+        assert line
+    holder = sqlite3.connect(agent.home / "runs.sqlite", isolation_level=None, timeout=60)
+    holder.execute("BEGIN IMMEDIATE")
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    ended = agent.finish(process)
+    holder.close()
+    assert ended.code == 130 and "locked by another process" in ended.line and "agent runs resume" in ended.line
+    assert agent("runs", "resume", "last", "--json").document["result"] == {"seen": 50}
+
+
 def open_files(pid):
     try:
         return [path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir()]

@@ -1,0 +1,180 @@
+"""Driving a run and showing how it ended; the commands ``agent runs ...``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from orienteer.agents.command import now
+from orienteer.agents.command import options as o
+from orienteer.agents.command.output import evaluations as in_words
+from orienteer.agents.command.output import print_json, print_report, print_run, print_table, say
+from orienteer.errors import OrienteerError
+
+if TYPE_CHECKING:
+    from orienteer.agents.runtime.config import RunReport
+    from orienteer.agents.runtime.events import Event
+    from orienteer.agents.runtime.method import Method
+
+runs_app = o.group("List, show, resume, export, stop and remove runs.")
+
+
+def drive(go: Callable[[Callable[[Event], None]], RunReport], json_: bool, kind: type[Method] | None) -> NoReturn:
+    """Drive a run, show its course, print its report and leave with its exit status.
+
+    Args:
+        go: starts or resumes it, given who listens.
+        json_: print one JSON document.
+        kind: the method's class; None: find it by the report.
+    """
+    from orienteer.agents.runtime.display import Display
+
+    with Display(quiet=json_) as display:
+
+        def listen(event: Event) -> None:
+            now.run_id = event.run_id
+            display(event)
+
+        report = go(listen)
+    if json_:
+        print_json(
+            {
+                "run": report.id,
+                "status": report.status,
+                "reason": report.reason,
+                "exit_code": report.exit_code,
+                "method": report.method,
+                "seed": report.provenance.get("seed"),
+                "result": report.result,
+                "best": report.best,
+                "counts": report.counts,
+                "provenance": report.provenance,
+                "folder": str(report.folder),
+            }
+        )
+    else:
+        print_report(report, kind or _method(report.method))
+    raise typer.Exit(report.exit_code)
+
+
+def _method(name: str) -> type[Method] | None:
+    from orienteer.agents.runtime import registry
+
+    try:
+        return registry.find(name)
+    except OrienteerError:
+        return None
+
+
+@runs_app.command("ls")
+def runs_ls(json_: o.Json = False, home: o.HomeOption = None, db: o.Database = None) -> None:
+    """List all runs, newest first."""
+    from orienteer.agents.runtime.records import list_runs
+
+    found = list_runs(home, db)
+    if json_:
+        print_json({"runs": found})
+        return
+    if not found:
+        say("no runs yet; start one with: agent run evokernel --target npu")
+        return
+    columns = ("id", "method", "target", "proposer", "status", "seed")
+    print_table(
+        [
+            {**{c: str(row[c] if row[c] is not None else "") for c in columns}, "evaluations": in_words(row["counts"])}
+            for row in found
+        ]
+    )
+
+
+@runs_app.command("show")
+def runs_show(run_id: o.RunId, json_: o.Json = False, home: o.HomeOption = None, db: o.Database = None) -> None:
+    """Show one run: request, provenance, result, every proposal and verdict."""
+    from orienteer.agents.runtime.records import show_run
+
+    document = show_run(run_id, home, db)
+    if json_:
+        print_json(document)
+        return
+    kind = _method(document["method"])
+    print_run(document, kind.rows(document["result"]) if kind is not None else [])
+
+
+@runs_app.command("resume")
+def runs_resume(
+    run_id: o.RunId,
+    evals: o.Evals = None,
+    tokens: o.Tokens = None,
+    cost: o.Cost = None,
+    time: o.Time = None,
+    model: o.Model = None,
+    workers: o.Workers = None,
+    sandbox: Annotated[
+        str | None, typer.Option("--sandbox", metavar="KIND", help="auto, bwrap, docker or process.")
+    ] = None,
+    allow_unsafe: Annotated[
+        bool | None, typer.Option("--allow-unsafe/--no-allow-unsafe", help="Allow the process sandbox.")
+    ] = None,
+    json_: o.Json = False,
+    home: o.HomeOption = None,
+    db: o.Database = None,
+) -> None:
+    """Go on with a run that was stopped, crashed or reached a budget; nothing finished is done again."""
+    from orienteer.agents.runtime.engine import resume_run
+
+    given = {
+        "evals": evals,
+        "tokens": tokens,
+        "cost": cost,
+        "time": o.seconds(time),
+        "model": model,
+        "workers": workers,
+        "sandbox": sandbox,
+        "allow_unsafe": allow_unsafe,
+    }
+    overrides = {key: value for key, value in given.items() if value is not None}
+    drive(lambda listener: resume_run(run_id, overrides, listener, home_path=home, database=db), json_, None)
+
+
+@runs_app.command("export")
+def runs_export(
+    run_id: o.RunId,
+    folder: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")],
+    json_: o.Json = False,
+    home: o.HomeOption = None,
+    db: o.Database = None,
+) -> None:
+    """Write a run into a folder: run.json and one file per candidate."""
+    from orienteer.agents.runtime.records import export_run
+
+    path = export_run(run_id, folder, home, db)
+    if json_:
+        print_json({"file": str(path)})
+    else:
+        say(str(path))
+
+
+@runs_app.command("stop")
+def runs_stop(run_id: o.RunId, json_: o.Json = False, home: o.HomeOption = None, db: o.Database = None) -> None:
+    """Ask the process that drives a run to stop cleanly."""
+    from orienteer.agents.runtime.records import stop_run
+
+    stopped = stop_run(run_id, home, db)
+    if json_:
+        print_json({"run": stopped, "asked": "stop"})
+    else:
+        say(f"asked {stopped} to stop")
+
+
+@runs_app.command("rm")
+def runs_rm(run_id: o.RunId, json_: o.Json = False, home: o.HomeOption = None, db: o.Database = None) -> None:
+    """Remove a run and its folder."""
+    from orienteer.agents.runtime.records import remove_run
+
+    removed = remove_run(run_id, home, db)
+    if json_:
+        print_json({"run": removed, "removed": True})
+    else:
+        say(f"removed {removed}")
