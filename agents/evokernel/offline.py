@@ -19,7 +19,7 @@ from orienteer.kernels.blocks.schedule import Schedule
 
 #: Schedules are tried in this order: each entry changes some parameters of the target's first one.
 _STEPS: dict[str, tuple[dict[str, Any], ...]] = {
-    "element": ({}, {"flat_block": 4096}, {"flat_block": 512}, {"flat_block": 256}),
+    "element": ({}, {"flat_block": 1024}, {"flat_block": 256}, {"flat_block": 64}),
     "reduction": (
         {},
         {"whole_row": 1, "row_block": 2048},

@@ -17,6 +17,7 @@ from typing import Any
 from orienteer.environments.execution.results import Message
 from orienteer.environments.kernel.load import TaskError, describe_error, init_arguments, load_task
 from orienteer.environments.kernel.shapes import SMALL
+from orienteer.kernels.blocks.graph import evaluate_size
 
 #: Operators that are kept whole although core ATen has a decomposition: a building block knows them better.
 _KEEP = ("aten.max_pool2d_with_indices", "aten.avg_pool2d", "aten.embedding", "aten.cumsum", "aten.clamp", "aten.tanh")
@@ -76,13 +77,16 @@ class _NotTraceable(Exception):
 def trace_task(message: Message) -> Message:
     """Trace a task to a graph.
 
-    Header in: ``cases`` (rewritten sources to try in turn) and ``hints_inputs``/``hints_state`` (true shapes by
-    position and by name). Header out: ``graph``, or ``error`` with the reason why there is none.
+    Header in: ``cases`` (rewritten sources to try in turn), ``true_inputs``, ``true_state`` and ``true_outputs`` (true
+    shapes by position and by name). Header out: ``graph``, or ``error`` with the reason why there is none.
     """
     reasons: list[str] = []
-    for source in message.header["cases"]:
+    header = message.header
+    for source in header["cases"]:
         try:
-            graph = _trace(source, message.header["true_inputs"], message.header["true_state"])
+            graph = _trace(
+                source, message.header["true_inputs"], message.header["true_state"], message.header["true_outputs"]
+            )
         except _NotTraceable as error:
             return Message({"error": str(error)})
         except BaseException as error:
@@ -106,7 +110,9 @@ def decompositions() -> dict[Any, Any]:
     return table
 
 
-def _trace(source: str, true_inputs: Sequence[Any], true_state: Mapping[str, Any]) -> dict[str, Any]:
+def _trace(
+    source: str, true_inputs: Sequence[Any], true_state: Mapping[str, Any], true_outputs: Sequence[Any]
+) -> dict[str, Any]:
     import torch
     from torch.func import functional_call, functionalize
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -134,7 +140,13 @@ def _trace(source: str, true_inputs: Sequence[Any], true_state: Mapping[str, Any
         pure = functionalize(operator, remove="mutations")
         traced = make_fx(pure, decomposition_table=decompositions(), tracing_mode="symbolic")(state, *tensors)
     names = list(inspect.signature(model.forward).parameters)
-    return _Export(traced, inputs, state, true_inputs, true_state, single[0], names).graph()
+    graph = _Export(traced, inputs, state, true_inputs, true_state, single[0], names).graph()
+    by_name = {node["name"]: node for node in graph["nodes"]}
+    for name, true in zip(graph["outputs"], true_outputs, strict=True):
+        shape = [evaluate_size(size, graph["hints"]) for size in by_name[name]["shape"]]
+        if shape != list(true["shape"]):
+            raise _NotTraceable(f"its sizes became numbers in tracing (an output of {shape} for {true['shape']})")
+    return graph
 
 
 class _Export:
@@ -344,6 +356,16 @@ class _Export:
             parts.append(str(number))
         return " * ".join(parts)
 
+    def _number_of_size(self, number: float) -> str | None:
+        """Recognise a number that Python computed from a size while tracing, such as ``1 / math.sqrt(d)``."""
+        for value, name in self.by_value.items():
+            if value <= SMALL:
+                continue
+            for power in (0.5, -0.5, -1.0, 2.0, -2.0):
+                if math.isclose(number, value**power, rel_tol=1e-9):
+                    return f"{name} ** {power}"
+        return None
+
     def _target(self, item: Any) -> str:
         return self.items.get(item.name, item.name)
 
@@ -421,7 +443,8 @@ class _Export:
                 text = self._size(int(item))
                 if not text.isdigit():
                     return {"size": text}
-            return {"float": repr(item)}
+            known = self._number_of_size(item)
+            return {"float": repr(item)} if known is None else {"size": known}
         if isinstance(item, torch.dtype):
             return {"dtype": str(item).removeprefix("torch.")}
         if isinstance(item, (list, tuple)):

@@ -39,6 +39,7 @@ _COMPILER_MODULES = (
     f"{_JOBS}.trace_job",
     f"{_JOBS}.compile_job",
     f"{_JOBS}.gpu_job",
+    f"{_JOBS}.warmup_compiler",
 )
 _INTERPRETER_MODULES = (
     f"{_JOBS}.warmup",
@@ -187,6 +188,7 @@ class KernelWorld:
             "cases": cases,
             "true_inputs": list(info.inputs),
             "true_state": {item["name"]: item for item in info.state},
+            "true_outputs": list(info.outputs),
         }
         try:
             message, _ = call(

@@ -1,40 +1,30 @@
 """Convolutions as matrix products: the patches of the input are computed where the product reads them.
 
 A convolution with one group is ``patches @ weight`` with ``patches[m, k]`` the input element under the window position
-``k = (channel, offset)`` of the output position ``m = (batch, place)``; nothing of that matrix is ever stored. With several
-groups it is a sum of products per output element. Transposed convolutions gather in the same way, from the places whose
-window covers the output.
+``k = (channel, offset)`` of the output position ``m = (batch, place)``; nothing of that matrix is ever stored. With
+several groups it is a sum of products per output element. Transposed convolutions gather in the same way, from the
+places whose window covers the output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from orienteer.kernels.blocks import ops
-from orienteer.kernels.blocks.emit import Kernel, Unsupported, Value
+from orienteer.kernels.blocks.emit import Guard, Kernel, Unsupported, Value
 from orienteer.kernels.blocks.graph import Graph, Node, Ref, Size
 from orienteer.kernels.blocks.index import Index, product, split, wrap
 
 OP = "aten.convolution"
 
 
-def rewrite(graph: Graph) -> Graph:
-    """Replace every convolution of a graph; a graph without any is returned as it is."""
-    if all(node.op != OP for node in graph.nodes.values()):
-        return graph
-    nodes: dict[str, Node] = {}
-    for node in graph.nodes.values():
-        if node.op != OP:
-            nodes[node.name] = node
-            continue
-        for new in _replacement(graph, node):
-            nodes[new.name] = new
-    return replace(graph, nodes=nodes)
+def replacement(graph: Graph, node: Node) -> list[Node]:
+    """Return the nodes that stand for a convolution; the last one has its name.
 
-
-def _replacement(graph: Graph, node: Node) -> list[Node]:
+    Raises:
+        Unsupported: the window is not constant, or a transposed convolution has groups.
+    """
     x, weight = graph.nodes[node.args[0].name], graph.nodes[node.args[1].name]
     bias = node.args[2]
     groups = node.args[8]
@@ -54,37 +44,32 @@ def _replacement(graph: Graph, node: Node) -> list[Node]:
         "transposed": transposed,
     }
     made: list[Node] = []
+
+    def make(suffix: str, op: str, args: tuple[Any, ...], shape: tuple[Size, ...], **kwargs: Any) -> Node:
+        made.append(Node(f"{node.name}_{suffix}", op, args, kwargs, shape, node.dtype))
+        return made[-1]
+
     if groups == 1:
-        places = [node.shape[0], *node.shape[2:]]
-        taps = [x.shape[1], *window]
+        places = (node.shape[0], *node.shape[2:])
+        taps = (x.shape[1], *window)
         rows, inner, cols = product(places), product(taps), node.shape[1]
-        patches = Node(f"{node.name}_patches", "conv.patches", (Ref(x.name),), {**facts, "places": tuple(places), "taps": tuple(taps)}, (rows, inner), x.dtype)  # fmt: skip
+        patch = make("patches", "conv.patches", (Ref(x.name),), (rows, inner), **facts, places=places, taps=taps)
         order = (0, *range(2, rank + 2), 1) if transposed else (*range(1, rank + 2), 0)
-        turned = Node(f"{node.name}_weight", "aten.permute", (Ref(weight.name), order), {}, tuple(weight.shape[i] for i in order), weight.dtype)  # fmt: skip
-        matrix = Node(f"{node.name}_matrix", "aten.view", (Ref(turned.name), ()), {}, (inner, cols), weight.dtype)
-        gemm = Node(f"{node.name}_mm", "aten.mm", (Ref(patches.name), Ref(matrix.name)), {}, (rows, cols), node.dtype)
-        shaped = (*places, cols)
-        opened = Node(f"{node.name}_open", "aten.view", (Ref(gemm.name), ()), {}, shaped, node.dtype)
-        back = (0, rank + 1, *range(1, rank + 1))
-        result = Node(f"{node.name}_back", "aten.permute", (Ref(opened.name), back), {}, node.shape, node.dtype)
-        made = [patches, turned, matrix, gemm, opened, result]
+        turned = make("weight", "aten.permute", (Ref(weight.name), order), tuple(weight.shape[i] for i in order))
+        matrix = make("matrix", "aten.view", (Ref(turned.name), ()), (inner, cols))
+        gemm = make("mm", "aten.mm", (Ref(patch.name), Ref(matrix.name)), (rows, cols))
+        opened = make("open", "aten.view", (Ref(gemm.name), ()), (*places, cols))
+        result = make("back", "aten.permute", (Ref(opened.name), (0, rank + 1, *range(1, rank + 1))), node.shape)
     else:
         if transposed:
             raise Unsupported("a transposed convolution with groups")
-        taps = [weight.shape[1], *window]
-        terms = Node(f"{node.name}_terms", "conv.terms", (Ref(x.name), Ref(weight.name)), facts, (*node.shape, *taps), node.dtype)  # fmt: skip
-        dims = tuple(range(rank + 2, 2 * rank + 3))
-        result = Node(f"{node.name}_sum", "aten.sum", (Ref(terms.name), dims), {}, node.shape, node.dtype)
-        made = [terms, result]
+        taps = (weight.shape[1], *window)
+        term = make("terms", "conv.terms", (Ref(x.name), Ref(weight.name)), (*node.shape, *taps), **facts)
+        result = make("sum", "aten.sum", (Ref(term.name), tuple(range(rank + 2, 2 * rank + 3))), node.shape)
     if isinstance(bias, Ref):
-        ones = tuple("1" for _ in range(rank))
-        channel = graph.nodes[bias.name].shape[0]
-        wide = Node(f"{node.name}_bias", "aten.view", (bias, ()), {}, (channel, *ones), graph.nodes[bias.name].dtype)
-        return [
-            *made,
-            wide,
-            Node(node.name, "aten.add", (Ref(result.name), Ref(wide.name)), {}, node.shape, node.dtype),
-        ]
+        wide = make("bias", "aten.view", (bias, ()), (graph.nodes[bias.name].shape[0], *("1" for _ in range(rank))))
+        added = Node(node.name, "aten.add", (Ref(result.name), Ref(wide.name)), {}, node.shape, node.dtype)
+        return [*made, added]
     return [*made, Node(node.name, "aten.clone", (Ref(result.name),), {}, node.shape, node.dtype)]
 
 
@@ -97,34 +82,35 @@ def _spread(value: Any, rank: int) -> tuple[int, ...]:
 
 def _under(
     kernel: Kernel, node: Node, place: Sequence[Index], tap: Sequence[Index], sizes: Sequence[Size]
-) -> tuple[list[Index], Value | None]:
-    """Return the input position under window position ``tap`` at output position ``place``, and where it exists."""
+) -> tuple[list[Index], dict[int, Guard]]:
+    """Return the input position under window position ``tap`` at output position ``place``, and where it exists.
+
+    The guards are keyed by the axis of the input, whose first two axes are batch and channel.
+    """
     facts = node.kwargs
     position: list[Index] = []
-    conditions: list[str] = []
-    variables: frozenset[str] = frozenset()
+    guards: dict[int, Guard] = {}
     for axis, (out, offset) in enumerate(zip(place, tap, strict=True)):
         stride, padding, dilation = facts["stride"][axis], facts["padding"][axis], facts["dilation"][axis]
         both = out.variables | offset.variables
         moved = offset.text if dilation == 1 else f"{wrap(offset.text)} * {dilation}"
+        condition = ""
         if facts["transposed"]:
-            raw = f"{wrap(out.text)} + {padding} - {wrap(moved)}"
-            at = kernel.assign(raw, "int32", both, "t")
+            at = kernel.assign(f"{wrap(out.text)} + {padding} - {wrap(moved)}", "int32", both, "t")
             text = at.text if stride == 1 else f"{at.text} // {stride}"
-            conditions.append(f"({at.text} >= 0)")
+            parts = [f"({at.text} >= 0)", f"({wrap(text)} < {sizes[axis]})"]
             if stride != 1:
-                conditions.append(f"({at.text} % {stride} == 0)")
-            conditions.append(f"({wrap(text)} < {sizes[axis]})")
+                parts.append(f"({at.text} % {stride} == 0)")
+            condition = " & ".join(parts)
         else:
             base = out.text if stride == 1 else f"{wrap(out.text)} * {stride}"
             text = f"{base} + {wrap(moved)}" + (f" - {padding}" if padding else "")
             if padding:
-                conditions.append(f"({text} >= 0) & ({text} < {sizes[axis]})")
+                condition = f"({text} >= 0) & ({text} < {sizes[axis]})"
         position.append(Index(text, both))
-        variables |= both
-    if not conditions:
-        return position, None
-    return position, kernel.assign(" & ".join(conditions), "bool", variables, "c")
+        if condition:
+            guards[axis + 2] = Guard(kernel.assign(condition, "bool", both, "c"), sizes[axis])
+    return position, guards
 
 
 def patches(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
@@ -132,9 +118,9 @@ def patches(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
     x = kernel.graph.nodes[node.args[0].name]
     places = split(index[0], [kernel.size(size) for size in node.kwargs["places"]])
     taps = split(index[1], [kernel.size(size) for size in node.kwargs["taps"]])
-    position, inside = _under(kernel, node, places[1:], taps[1:], kernel.shape(x)[2:])
+    position, guards = _under(kernel, node, places[1:], taps[1:], kernel.shape(x)[2:])
     full = [places[0], taps[0], *position]
-    return kernel.value(x.name, full) if inside is None else kernel.guarded(inside, x.name, full, "0.0")
+    return kernel.guarded(x.name, full, guards, "0.0") if guards else kernel.value(x.name, full)
 
 
 def terms(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
@@ -143,14 +129,14 @@ def terms(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
     rank = len(node.kwargs["window"])
     batch, channel = index[0], index[1]
     place, tap = index[2 : 2 + rank], index[2 + rank :]
-    position, inside = _under(kernel, node, place, tap[1:], kernel.shape(x)[2:])
+    position, guards = _under(kernel, node, place, tap[1:], kernel.shape(x)[2:])
     # Output channels and input channels are dealt out to the groups in equal runs.
     per_group = f"({kernel.size(x.shape[1])} // {kernel.size(weight.shape[1])})"
     group = f"{wrap(channel.text)} // ({kernel.size(weight.shape[0])} // {per_group})"
     text = f"({group}) * {kernel.size(weight.shape[1])} + {wrap(tap[0].text)}"
     source = Index(text, channel.variables | tap[0].variables)
     full = [batch, source, *position]
-    value = kernel.value(x.name, full) if inside is None else kernel.guarded(inside, x.name, full, "0.0")
+    value = kernel.guarded(x.name, full, guards, "0.0") if guards else kernel.value(x.name, full)
     factor = kernel.value(weight.name, [channel, *tap])
     return kernel.assign(
         ops.BINARY["aten.mul"].format(value.text, factor.text), node.dtype, value.variables | factor.variables

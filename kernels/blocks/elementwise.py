@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from orienteer.kernels.blocks import ops
-from orienteer.kernels.blocks.emit import Kernel, Unsupported, Value
+from orienteer.kernels.blocks.emit import Guard, Kernel, Unsupported, Value
 from orienteer.kernels.blocks.graph import Node, Ref, SizeArg
 from orienteer.kernels.blocks.index import ZERO, Index, add, reshape, scale, split, wrap
 
@@ -242,26 +242,6 @@ def _flip(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
 # -- several sources -------------------------------------------------------------------------------------------------
 
 
-def _cat(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
-    dimension = int(node.args[1]) % len(node.shape) if len(node.args) > 1 else 0
-    item = index[dimension]
-    total: Value | None = None
-    start = "0"
-    for argument in node.args[0]:
-        source = kernel.graph.nodes[argument.name]
-        size = kernel.size(source.shape[dimension])
-        end = size if start == "0" else f"{start} + {size}"
-        inside = kernel.assign(f"({item.text} >= {start}) & ({item.text} < {end})", "bool", item.variables, "c")
-        moved = Index(item.text if start == "0" else f"{item.text} - ({start})", item.variables)
-        other = total.text if total is not None else "0"
-        part = kernel.guarded(inside, source.name, [*index[:dimension], moved, *index[dimension + 1 :]], other)
-        total = part if total is None else Value(part.text, part.dtype, part.variables | total.variables)
-        start = end
-    if total is None:
-        raise Unsupported("a concatenation of nothing")
-    return total
-
-
 def _pad(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
     source = kernel.graph.nodes[_source(node)]
     pads = list(node.args[1])
@@ -269,8 +249,7 @@ def _pad(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
         raise Unsupported(f"{node.op} by sizes that are not constants")
     fill = node.args[2] if len(node.args) > 2 else 0
     out = list(index)
-    conditions = []
-    variables: frozenset[str] = frozenset()
+    guards: dict[int, Guard] = {}
     for pair in range(len(pads) // 2):
         at = len(out) - 1 - pair
         before, after = pads[2 * pair], pads[2 * pair + 1]
@@ -278,13 +257,13 @@ def _pad(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
             continue
         item = out[at]
         out[at] = Index(f"{item.text} - {before}" if before >= 0 else f"{item.text} + {-before}", item.variables)
-        conditions.append(f"({out[at].text} >= 0) & ({out[at].text} < {kernel.size(source.shape[at])})")
-        variables |= item.variables
-    if not conditions:
+        size = kernel.size(source.shape[at])
+        condition = f"({out[at].text} >= 0) & ({out[at].text} < {size})"
+        guards[at] = Guard(kernel.assign(condition, "bool", item.variables, "c"), size, unit=True)
+    if not guards:
         return kernel.value(source.name, out)
-    inside = kernel.assign(" & ".join(conditions), "bool", variables, "c")
     number = ops.literal(float(fill) if node.dtype in ops.FLOATS else fill)
-    return kernel.guarded(inside, source.name, out, number)
+    return kernel.guarded(source.name, out, guards, number)
 
 
 def _copy(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
@@ -423,20 +402,20 @@ def _pool(rank: int, kind: str) -> Handler:
         empty = 'float("-inf")' if kind == "max" else "0.0"
         total: Value | None = None
         for offsets in itertools.product(*(range(size) for size in window)):
-            position, conditions = [], []
-            variables: frozenset[str] = frozenset()
+            position: list[Index] = []
+            guards: dict[int, Guard] = {}
             for axis, offset in enumerate(offsets):
                 item = spatial[axis]
                 base = item.text if stride[axis] == 1 else f"{wrap(item.text)} * {stride[axis]}"
                 shift = offset * dilation[axis] - padding[axis]
                 text = base if shift == 0 else f"{base} + {shift}" if shift > 0 else f"{base} - {-shift}"
                 position.append(ZERO if text == "0" else Index(text, item.variables))
-                if edges:
-                    conditions.append(f"({text} >= 0) & ({text} < {sizes[axis]})")
-                    variables |= item.variables
-            if edges:
-                inside = kernel.assign(" & ".join(conditions), "bool", variables, "c")
-                part = kernel.guarded(inside, source.name, [*lead, *position], empty)
+                if edges and not (text == "0" and window[axis] == 1):
+                    condition = f"({text} >= 0) & ({text} < {sizes[axis]})"
+                    inside = kernel.assign(condition, "bool", item.variables, "c")
+                    guards[len(lead) + axis] = Guard(inside, sizes[axis], unit=stride[axis] == 1)
+            if guards:
+                part = kernel.guarded(source.name, [*lead, *position], guards, empty)
             else:
                 part = kernel.value(source.name, [*lead, *position])
             if total is None:
@@ -523,7 +502,6 @@ HANDLERS: dict[str, Handler] = {
     "aten.slice": _slice,
     "aten.flip": _flip,
     "prims.rev": _flip,
-    "aten.cat": _cat,
     "aten.constant_pad_nd": _pad,
     "aten.embedding": _embedding,
     "aten.gather": _gather,

@@ -7,7 +7,7 @@ current scope and returns the name of the variable that holds it. Equal expressi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +39,8 @@ REDUCTIONS = frozenset(
 #: Scans: every element depends on those before it along one dimension.
 ORDERED = frozenset({"aten.cumsum", "aten.cumprod"})
 MATMULS = frozenset({"aten.mm", "aten.bmm"})
+#: Several sources side by side: always stored, by one loop for every source.
+JOINS = frozenset({"aten.cat"})
 
 
 class Unsupported(Exception):
@@ -62,6 +64,17 @@ class Value:
     variables: frozenset[str] = frozenset()
     #: True for what came from memory as it is: masked lanes are zero.
     loaded: bool = False
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Where a position along one axis exists."""
+
+    condition: Value
+    #: Positions along the axis.
+    size: Size
+    #: True when the axis is walked in steps of one.
+    unit: bool = False
 
 
 @dataclass
@@ -116,7 +129,10 @@ class Kernel:
         self.scope = self.top
         #: Variables that exist only inside the inner loop of the nest.
         self.loop_variables: frozenset[str] = frozenset()
-        self.guard: Value | None = None
+        #: Conditions that loads must respect at the moment.
+        self.guards: tuple[Value, ...] = ()
+        #: The value that this kernel stores.
+        self.stores = ""
         self.counter = 0
         #: Module-level helper functions that the kernel calls.
         self.helpers: set[str] = set()
@@ -177,8 +193,7 @@ class Kernel:
     def mask_of(self, variables: frozenset[str]) -> str:
         """Return the mask under which positions over these variables exist, or an empty text."""
         parts = [self.masks[name] for name in sorted(variables) if name in self.masks]
-        if self.guard is not None:
-            parts.append(self.guard.text)
+        parts += [guard.text for guard in self.guards]
         return " & ".join(f"({part})" if len(parts) > 1 else part for part in parts)
 
     def _offset(self, node: Node, index: Sequence[Index]) -> Index:
@@ -201,7 +216,7 @@ class Kernel:
     def load_flat(self, name: str, offset: Index) -> Value:
         """Load the element at an offset of a stored value."""
         node = self.graph.nodes[name]
-        variables = offset.variables | (self.guard.variables if self.guard else frozenset())
+        variables = offset.variables.union(*(guard.variables for guard in self.guards))
         mask = self.mask_of(variables)
         address = self.pointer(name) if offset.is_zero else f"{self.pointer(name)} + {offset.text}"
         other = "0.0" if node.dtype in ops.FLOATS else "0"
@@ -216,6 +231,10 @@ class Kernel:
         """Store a value at a position of an output or intermediate."""
         node = self.graph.nodes[name]
         offset = self._offset(node, index)
+        for item in index:
+            if item.variables and not item.variables <= offset.variables:
+                # A dimension of size 1 has no offset, but the stored tile has lanes along it.
+                offset = Index(f"{offset.text} + {item.text} * 0", offset.variables | item.variables)
         address = self.pointer(name) if offset.is_zero else f"{self.pointer(name)} + {offset.text}"
         mask = self.mask_of(offset.variables)
         text = f"tl.store({address}, {value.text}, mask={mask})" if mask else f"tl.store({address}, {value.text})"
@@ -225,8 +244,7 @@ class Kernel:
 
     def value(self, name: str, index: Sequence[Index]) -> Value:
         """Return the variable that holds a node's value at a position, writing what is needed for it."""
-        guard = self.guard.text if self.guard else ""
-        key = (name, tuple(item.text for item in index), guard)
+        key = (name, tuple(item.text for item in index), tuple(guard.text for guard in self.guards))
         known = self.scope.recall(key)
         if known is not None:
             return known
@@ -240,6 +258,8 @@ class Kernel:
             return self.load(name, index)
         if node.op in REDUCTIONS or node.op in ORDERED or node.op in MATMULS:
             return self.anchor(node, index)
+        if (node.op in JOINS or node.kwargs.get("stored")) and name != self.stores:
+            raise NeedsBuffer(name)
         from orienteer.kernels.blocks import convolution
         from orienteer.kernels.blocks.elementwise import elementwise
 
@@ -266,18 +286,31 @@ class Kernel:
         tail = list(index)[len(shape) - len(own) :]
         return [ZERO if size == "1" else item for item, size in zip(tail, own, strict=True)]
 
-    def guarded(self, condition: Value, name: str, index: Sequence[Index], otherwise: str) -> Value:
-        """Return a node's value where a condition holds and a constant elsewhere; nothing is read elsewhere."""
-        outer = self.guard
-        if outer is not None:
-            condition = self.assign(f"{outer.text} & {condition.text}", "bool", outer.variables | condition.variables)
-        self.guard = condition
+    def guarded(self, name: str, index: Sequence[Index], conditions: Mapping[int, Guard], otherwise: str) -> Value:
+        """Return a node's value where its position exists and a constant elsewhere; nothing is read elsewhere.
+
+        Along a vector axis that is walked in unit steps the condition becomes part of the load's mask, which compilers
+        turn into a shorter transfer. Along any other axis the position is clamped to the nearest one that exists:
+        Ascend's compiler cannot take a mask apart there, and its masked lanes may still read memory.
+        """
+        safe = list(index)
+        masks: list[Value] = []
+        for axis, guard in conditions.items():
+            item = safe[axis]
+            if item.variables and guard.unit:
+                masks.append(guard.condition)
+            elif not item.is_zero:
+                clamped = f"tl.minimum(tl.maximum({item.text}, 0), {guard.size} - 1)"
+                safe[axis] = Index(self.assign(clamped, "int32", item.variables, "i").text, item.variables)
+        outer = self.guards
+        self.guards = (*outer, *masks)
         try:
-            value = self.value(name, index)
+            value = self.value(name, safe)
         finally:
-            self.guard = outer
-        variables = value.variables | condition.variables
-        return self.assign(f"tl.where({condition.text}, {value.text}, {otherwise})", value.dtype, variables)
+            self.guards = outer
+        variables = value.variables.union(*(guard.condition.variables for guard in conditions.values()))
+        text = " & ".join(guard.condition.text for guard in conditions.values())
+        return self.assign(f"tl.where({text}, {value.text}, {otherwise})", value.dtype, variables)
 
     # -- text --------------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from orienteer.kernels.blocks import convolution
-from orienteer.kernels.blocks.emit import MATMULS, ORDERED, REDUCTIONS, Kernel, NeedsBuffer, Unsupported
+from orienteer.kernels.blocks.emit import JOINS, MATMULS, ORDERED, REDUCTIONS, Kernel, NeedsBuffer, Unsupported
 from orienteer.kernels.blocks.graph import Graph, Node
-from orienteer.kernels.blocks.nests import ElementNest, MatmulNest, RowNest, TileNest
+from orienteer.kernels.blocks.nests import ElementNest, JoinNest, MatmulNest, RowNest, TileNest
+from orienteer.kernels.blocks.rewrite import rewrite
 from orienteer.kernels.blocks.schedule import Schedule
 
 __all__ = ["Lowering", "Plan", "Unsupported", "lower"]
@@ -72,8 +72,11 @@ class Lowering:
 
     def _build(self, node: Node) -> Kernel:
         kernel_name = self.name if node.name in self.graph.outputs[:1] else f"{self.name}_{node.name}"
-        anchor = self._anchor(node)
         kernel = Kernel(kernel_name, self.graph, self.buffers, self.schedule)
+        kernel.stores = node.name
+        if node.op in JOINS:
+            return JoinNest(kernel, node).build()
+        anchor = self._anchor(node)
         if anchor is None:
             if TileNest.fits(kernel, node):
                 return TileNest(kernel, node).build()
@@ -101,4 +104,4 @@ class Lowering:
 
 def lower(graph: Graph, schedule: Schedule, name: str) -> Plan:
     """Lower a graph to kernels; see :class:`Lowering`."""
-    return Lowering(convolution.rewrite(graph), schedule, name).run()
+    return Lowering(rewrite(graph), schedule, name).run()

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orienteer.kernels.blocks import ops
-from orienteer.kernels.blocks.emit import Kernel, NeedsBuffer, Unsupported, Value, indent
+from orienteer.kernels.blocks.emit import Kernel, NeedsBuffer, Scope, Unsupported, Value, indent
 from orienteer.kernels.blocks.graph import Node, Ref, Size
-from orienteer.kernels.blocks.index import ZERO, Index, product, split, wrap
+from orienteer.kernels.blocks.index import ZERO, Index, add, product, split, wrap
 
 
 def _pieces(kernel: Kernel, count: str, body: Sequence[str], name: str) -> list[str]:
@@ -156,6 +156,50 @@ def _only_arithmetic(kernel: Kernel, node: Node) -> bool:
     return True
 
 
+class JoinNest:
+    """Several values side by side along one dimension: one loop over the lines of each."""
+
+    block = "join"
+
+    def __init__(self, kernel: Kernel, node: Node) -> None:
+        self.kernel, self.node = kernel, node
+
+    def build(self) -> Kernel:
+        """Write the kernel."""
+        kernel, node = self.kernel, self.node
+        kernel.block = self.block
+        axis = int(node.args[1]) % len(node.shape) if len(node.args) > 1 else 0
+        widest = max(kernel.graph.value(kernel.graph.nodes[arg.name].shape[-1]) for arg in node.args[0])
+        block = min(kernel.schedule.flat_block, max(16, 1 << max(0, widest - 1).bit_length()))
+        kernel.constants["BLOCK"] = str(block)
+        start: Size = "0"
+        works = []
+        for argument in node.args[0]:
+            part = kernel.graph.nodes[argument.name]
+            shape = kernel.shape(part)
+            width = shape[-1]
+            kernel.masks = {"i": f"i < {width}"}
+            kernel.top = kernel.scope = Scope()
+            index = [*split(Index("line"), shape[:-1]), Index("i", frozenset({"i"})) if width != "1" else ZERO]
+            target = list(index)
+            if start != "0":
+                target[axis] = add(index[axis], Index(start))
+            value = kernel.value(part.name, index)
+            kernel.store(node.name, target, value)
+            blocks = f"tl.cdiv({width}, BLOCK)"
+            body = [
+                f"line = piece // {blocks}",
+                f"i = (piece % {blocks}) * BLOCK + tl.arange(0, BLOCK)",
+                *kernel.top_lines(),
+            ]
+            lead = kernel.size(product(part.shape[:-1]))
+            kernel.lines += _pieces(kernel, f"{lead} * {blocks}", body, "piece")
+            works.append(f"{wrap(product(part.shape[:-1]))} * triton.cdiv({part.shape[-1]}, {block})")
+            start = shape[axis] if start == "0" else f"{start} + {shape[axis]}"
+        kernel.work = works[0] if len(works) == 1 else f"max({', '.join(works)})"
+        return kernel
+
+
 class TileNest:
     """A copy whose source runs along another dimension than its target: both are read and written in tiles."""
 
@@ -284,6 +328,11 @@ class MatmulNest:
         kernel.scope = kernel.child_scope()
         a = kernel.value(left.name, [*batch, _var("am"), _var("ak")])
         b = kernel.value(right.name, [*batch, _var("bk"), _var("bn")])
+        # An operand that does not depend on both positions (a size of 1) is spread over its tile.
+        if not a.variables >= {"am", "ak"}:
+            a = kernel.assign(f"tl.broadcast_to({a.text}, (TILE_M, TILE_K))", a.dtype, frozenset({"am", "ak"}))
+        if not b.variables >= {"bk", "bn"}:
+            b = kernel.assign(f"tl.broadcast_to({b.text}, (TILE_K, TILE_N))", b.dtype, frozenset({"bk", "bn"}))
         a, b = self._dot_operands(a, b, left, right)
         # Lanes beyond the inner dimension must be zero whatever was fused in front of the product.
         if not a.loaded:
@@ -356,4 +405,4 @@ def _var(name: str) -> Index:
 
 from orienteer.kernels.blocks.rows import RowNest  # noqa: E402  (one nest, a file of its own)
 
-__all__ = ["ElementNest", "MatmulNest", "RowNest", "TileNest"]
+__all__ = ["ElementNest", "JoinNest", "MatmulNest", "RowNest", "TileNest"]

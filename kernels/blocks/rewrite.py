@@ -1,0 +1,90 @@
+"""Rewriting a traced graph before it is lowered: operators that are easier as others.
+
+Convolutions become matrix products over gathered patches, products with a single row or column become sums, and large
+max-pooling windows are taken apart into one dimension after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from orienteer.kernels.blocks import convolution
+from orienteer.kernels.blocks.graph import Graph, Node, Ref
+
+#: Windows up to this size are unrolled in one kernel; Ascend's compiler takes minutes for 16 fused loads.
+UNROLLED = 9
+
+
+def rewrite(graph: Graph) -> Graph:
+    """Return the graph with every rewrite applied; names of values that others use stay."""
+    nodes: dict[str, Node] = {}
+    changed = False
+    for node in graph.nodes.values():
+        made = next((new for rule in _RULES if (new := rule(graph, node)) is not None), None)
+        changed = changed or made is not None
+        for item in made or [node]:
+            nodes[item.name] = item
+    return replace(graph, nodes=nodes) if changed else graph
+
+
+def _convolution(graph: Graph, node: Node) -> list[Node] | None:
+    return convolution.replacement(graph, node) if node.op == convolution.OP else None
+
+
+def _thin_product(graph: Graph, node: Node) -> list[Node] | None:
+    """``(M, K) @ (K, 1)`` as a sum of products: a tile of ``tl.dot`` would be empty but for one lane."""
+    if node.op not in ("aten.mm", "aten.bmm") or "1" not in node.shape[-2:]:
+        return None
+    left, right = (graph.nodes[arg.name] for arg in node.args[:2])
+    batch, inner = node.shape[:-2], left.shape[-1]
+    rank = len(node.shape)
+    order = (*range(rank - 2), rank - 1, rank - 2)
+    turned_shape = (*batch, right.shape[-1], inner)
+    turned = Node(f"{node.name}_turned", "aten.permute", (Ref(right.name), order), {}, turned_shape, right.dtype)
+    if node.shape[-1] == "1":
+        shape: tuple[str, ...] = (*batch, left.shape[-2], inner)
+        dims = (*batch, left.shape[-2], "1")
+    else:
+        shape, dims = turned_shape, (*batch, turned_shape[-2], "1")
+    terms = Node(f"{node.name}_terms", "aten.mul", (Ref(left.name), Ref(turned.name)), {}, shape, node.dtype)
+    total = Node(f"{node.name}_sum", "aten.sum", (Ref(terms.name), (rank - 1,), True), {}, dims, node.dtype)
+    result = Node(node.name, "aten.view", (Ref(total.name), ()), {}, node.shape, node.dtype)
+    return [turned, terms, total, result]
+
+
+def _large_window(graph: Graph, node: Node) -> list[Node] | None:
+    """A maximum over a large window, one dimension after the other; what lies between is stored."""
+    if node.op != "aten.max_pool2d_with_indices" or node.kwargs.get("item", 0) != 0:
+        return None
+    window, stride, padding, dilation = (_pair(node, i) for i in range(1, 5))
+    stride = stride or window
+    ceil = len(node.args) > 5 and node.args[5]
+    if window is None or stride is None or math.prod(window) <= UNROLLED or min(window) == 1 or ceil:
+        return None
+    padding, dilation = padding or (0, 0), dilation or (1, 1)
+    source = graph.nodes[node.args[0].name]
+
+    def pool(name: str, of: str, axis: int, shape: tuple[str, ...], kwargs: Mapping[str, Any]) -> Node:
+        def along(values: tuple[int, ...], other: int) -> tuple[int, ...]:
+            return tuple(value if i == axis else other for i, value in enumerate(values))
+
+        args = (Ref(of), along(window, 1), along(stride, 1), along(padding, 0), along(dilation, 1))
+        return Node(name, node.op, args, kwargs, shape, node.dtype)
+
+    between = (*source.shape[:-1], node.shape[-1])
+    lines = pool(f"{node.name}_lines", source.name, 1, between, {"item": 0, "stored": True})
+    return [lines, pool(node.name, lines.name, 0, node.shape, {"item": 0})]
+
+
+def _pair(node: Node, position: int) -> tuple[int, int] | None:
+    value = node.args[position] if len(node.args) > position else None
+    items = tuple(value) if isinstance(value, tuple) else (value,)
+    if not items or not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+        return None
+    return (items[0], items[-1])
+
+
+_RULES: tuple[Callable[[Graph, Node], list[Node] | None], ...] = (_convolution, _thin_product, _large_window)
