@@ -47,6 +47,18 @@ def good(text="7"):
     return 200, "application/json", json.dumps(document).encode()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def dead(shared):
+    """A run against a port where nobody listens; it gives up after some seconds, while other tests run."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        env = {"OPENAI_BASE_URL": f"http://127.0.0.1:{taken.getsockname()[1]}/v1", "OPENAI_API_KEY": "k"}
+        process = shared.start("run", TOY, "--model", "openai/m", "--json", env=env)
+        yield process, env
+        process.kill()
+        process.communicate()
+
+
 REFUSED = {
     "wrong key": ((401, "application/json", b'{"error": {"message": "bad key"}}'), "OPENAI_API_KEY"),
     "no such model": ((404, "application/json", b'{"error": {"message": "model m does not exist"}}'), "model"),
@@ -80,17 +92,6 @@ def test_garbage_is_a_failed_proposal_with_its_reason_not_a_crash(agent, server)
     assert [p["status"] for p in document["proposals"]] == ["failed"] and document["proposals"][0]["failure_kind"]
 
 
-def test_a_dead_endpoint_ends_the_run_with_the_cure(agent):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # nobody listens
-        env = {"OPENAI_BASE_URL": f"http://127.0.0.1:{taken.getsockname()[1]}/v1", "OPENAI_API_KEY": "k"}
-        ended = agent("run", TOY, "--model", "openai/m", "--json", env=env)
-        assert ended.code == 6 and ended.document["error"]["exit_code"] == 6, ended
-        assert "OPENAI_BASE_URL" in ended.line and ended.document["run"] in ended.err
-        seen = {c["name"]: c for c in agent("doctor", "--json", env=env).document["checks"]}
-        assert seen["endpoint"]["works"] is False and seen["endpoint"]["cure"]
-
-
 def test_an_address_that_is_none(agent):
     ended = agent("run", TOY, "--model", "openai/m", env={"OPENAI_BASE_URL": "not a url", "OPENAI_API_KEY": "k"})
     assert ended.code == 2 and "OPENAI_BASE_URL" in ended.line
@@ -102,3 +103,12 @@ def test_what_a_run_cost_is_shown(agent, server):
     assert ended.code == 0 and "model calls: 3 (15 + 3 tokens, price unknown)" in ended.out, ended
     assert "model calls" in agent("runs", "show", "last").out
     assert agent("run", TOY, "--model", "openai/m", "--tokens", "0", env=server.env).code == 4
+
+
+def test_a_dead_endpoint_ends_the_run_with_the_cure(agent, dead):
+    process, env = dead
+    ended = agent.finish(process)  # it has tried for a while, and patiently
+    assert ended.code == 6 and ended.document["error"]["exit_code"] == 6, ended
+    assert "OPENAI_BASE_URL" in ended.line and ended.document["run"] in ended.line
+    seen = {c["name"]: c for c in agent("doctor", "--json", env=env).document["checks"]}
+    assert seen["endpoint"]["works"] is False and seen["endpoint"]["cure"]

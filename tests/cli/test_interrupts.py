@@ -93,7 +93,7 @@ def test_while_waiting_for_a_lock(agent):
 
 
 def test_in_mid_run_while_another_process_holds_the_database(agent):
-    process = agent.start("run", TOY, "--set", "steps=50", "--set", "delay=0.1", env={"ORIENTEER_DB_TIMEOUT": "3600"})
+    process = agent.start("run", TOY, "--set", "steps=15", "--set", "delay=0.1", env={"ORIENTEER_DB_TIMEOUT": "3600"})
     line = b""
     while b": ok" not in line:
         line = process.stderr.readline()
@@ -105,7 +105,7 @@ def test_in_mid_run_while_another_process_holds_the_database(agent):
     ended = agent.finish(process)
     holder.close()
     assert ended.code == 130 and "locked by another process" in ended.line and "agent runs resume" in ended.line
-    assert agent("runs", "resume", "last", "--json").document["result"] == {"seen": 50}
+    assert agent("runs", "resume", "last", "--json").document["result"] == {"seen": 15}
 
 
 def open_files(pid):
