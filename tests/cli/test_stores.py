@@ -196,3 +196,20 @@ def test_removing_and_stopping(used):
     gone = used("runs", "show", used.run)
     assert gone.code == 2 and "no run" in gone.line
     assert used("runs", "ls").out.startswith("no runs yet")
+
+
+@pytest.mark.parametrize("name", ["h o%20m#e?ü'\"", "new\nline", "bad\udcff", "-rf"])
+def test_names_with_odd_characters(agent, name):
+    agent.env["ORIENTEER_HOME"] = str(agent.folder / name)
+    odd = ["--task", "t\udcfft", "--task", "\x1b[2J", "--task", ""]
+    ended = agent("run", TOY, *odd, "--json")
+    assert ended.code == 0 and ended.document["counts"]["evaluations"], ended
+    for args in (
+        ["runs", "show", "last"],
+        ["runs", "resume", "last"],
+        ["memory", "ls"],
+        ["runs", "export", "last", "--to", f"{agent.folder / name}-x"],
+        ["doctor"],
+    ):
+        ended = agent(*args)
+        assert ended.code == 0 and "\x1b" not in ended.out + ended.err, (args, ended)
