@@ -95,8 +95,8 @@ class EvoKernel(Method):
         rejected: dict[str, str] = dict(kept["rejected"]) if kept is not None else {}
         if kept is None:
             tasks = find_tasks(run.tasks, rejected)
-            for name, problem in rejected.items():
-                run.emit("task.rejected", task=name, message=problem)
+            for name, reason in rejected.items():
+                run.emit("task.rejected", task=name, message=reason)
         else:
             # A resume works on what the run began with, whatever became of the files.
             tasks = [KernelTask(name, run.artifacts.text(item["source"])) for name, item in kept["tasks"].items()]

@@ -122,3 +122,14 @@ def _passable(value: Any, *, constant: bool) -> bool:
     tensors = (torch.Tensor, torch.nn.Parameter)
     fake = getattr(value, "fake_mode", None) is not None and isinstance(value, torch.Tensor)
     return not constant and (type(value) in tensors or fake or type(value) is TensorDescriptor)
+
+
+def _load_what_torch_loads_late() -> None:
+    """Dispatch once: torch then imports its compiler, a second that every job would pay for itself."""
+    import torch
+
+    with Watch():
+        torch.empty(1)
+
+
+_load_what_torch_loads_late()

@@ -7,40 +7,31 @@ is ``skipped`` with the cure and never counts as passed.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from orienteer.environments.kernel import shapes
 from orienteer.environments.kernel.ascend import compile_ttir
 from orienteer.environments.kernel.jobs import JobFailed
 from orienteer.environments.kernel.targets import ASCEND_MAX_GRID, AscendChip, GpuArch
-from orienteer.environments.kernel.tensors import array
 from orienteer.environments.kernel.toolchain import CURE, AscendToolchain
 from orienteer.environments.kernel.world import BadTask, KernelWorld, TaskInfo
 from orienteer.evaluators.kernel import cheats
-from orienteer.evaluators.kernel.compare import compare
+from orienteer.evaluators.kernel.facts import (
+    Gate,
+    at_true_shapes,
+    cost,
+    hint,
+    honest_gate,
+    judge_case,
+    judged_everywhere,
+    only_inputs,
+    repack,
+)
 
-#: Most elements, and most lines along the last dimension, of one hidden case: the interpreter takes about a
-#: millisecond for every turn of a program.
-MAX_CASE_ELEMENTS = 12_000
-MAX_CASE_LINES = 400
 _ORDER = ("given", "wide", "negative", "sparse", "stepped", "small")
-
-
-@dataclass(frozen=True)
-class Gate:
-    """One gate's answer."""
-
-    name: str
-    #: ``passed``, ``failed`` or ``skipped``.
-    status: str
-    detail: str = ""
-    #: Failure class: ``cheat:library-call``, ``compile:ub-overflow``, ``mismatch``, ``timeout`` ...
-    kind: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -135,8 +126,8 @@ class KernelVerifier:
                 reasons.append(str(answer["error"]))
             else:
                 usable.append((position, answer))
-        cheap = [item for item in usable if _cost(item[1]) <= 1.0]
-        usable = cheap if len(cheap) >= 2 else sorted(usable, key=lambda item: _cost(item[1]))[:2]
+        cheap = [item for item in usable if cost(item[1]) <= 1.0]
+        usable = cheap if len(cheap) >= 2 else sorted(usable, key=lambda item: cost(item[1]))[:2]
         if not usable:
             if reasons and len(reasons) == len(answers):
                 raise BadTask(reasons[0])
@@ -145,7 +136,7 @@ class KernelVerifier:
         kept: list[bytes] = []
         cases, described = [], []
         for number, (position, answer) in enumerate(chosen):
-            case = _repack(answer, blobs, kept)
+            case = repack(answer, blobs, kept)
             reason = proposed[position][0]
             case["strided"] = number == 1
             case["probe_idle"] = number == 0
@@ -191,7 +182,7 @@ class KernelVerifier:
         ran, honest = self._run(info, hidden, source)
         gates.append(ran)
         if honest is not None:
-            gates.append(_judged_everywhere(compiled, ran, honest))
+            gates.append(judged_everywhere(compiled, ran, honest))
         if any(gate.status == "failed" for gate in gates):
             return Verdict(tuple(gates), "", log)
         level = "E0" if ran.status == "passed" else ""
@@ -220,7 +211,7 @@ class KernelVerifier:
             return Gate("compile", "failed", f"while its launches were recorded, {error}", f"compile:{error.kind}"), ""
         if "error" in header:
             return Gate("compile", "failed", header["error"]["message"], f"compile:{header['error']['kind']}"), ""
-        wrong = _at_true_shapes(header, info)
+        wrong = at_true_shapes(header, info)
         if wrong is not None:
             return wrong, ""
         facts: dict[str, Any] = {"kernels": [], "notes": header.get("notes", [])}
@@ -260,7 +251,7 @@ class KernelVerifier:
             return Gate("compile", "failed", f"while its launches were compiled, {error}", f"compile:{error.kind}")
         if "error" in header:
             return Gate("compile", "failed", header["error"]["message"], f"compile:{header['error']['kind']}")
-        wrong = _at_true_shapes(header, info)
+        wrong = at_true_shapes(header, info)
         if wrong is not None:
             return wrong
         kernels = [
@@ -287,7 +278,7 @@ class KernelVerifier:
             }
             for case in hidden.cases
         ]
-        public, renumbered = _only_inputs(sent, hidden.blobs)
+        public, renumbered = only_inputs(sent, hidden.blobs)
         try:
             header, blobs, job = self.world.run(source, public, renumbered)
         except JobFailed as error:
@@ -306,9 +297,9 @@ class KernelVerifier:
                     ),
                     None,
                 )
-            problem, largest = _judge_case(case, answer, hidden.blobs, blobs)
+            problem, largest = judge_case(case, answer, hidden.blobs, blobs)
             if problem is not None:
-                text = f"{problem[1]} (case: {case['label']}{_hint(answer)})"
+                text = f"{problem[1]} (case: {case['label']}{hint(answer)})"
                 return Gate("run", "failed", text, problem[0]), None
             worst = max(worst, largest)
         if len(header["cases"]) != len(hidden.cases):
@@ -318,134 +309,4 @@ class KernelVerifier:
         ran = Gate(
             "run", "passed", f"{len(hidden.cases)} hidden cases, largest error {worst:.1e} of the RMS", "", facts
         )
-        return ran, _honest(header["cases"])
-
-
-def _at_true_shapes(header: Mapping[str, Any], info: TaskInfo) -> Gate | None:
-    """Judge what forward called and returned at the task's own shapes, where nothing is computed."""
-    if header["library_calls"]:
-        names = ", ".join(header["library_calls"][:4])
-        text = f"at the task's shapes forward computes with torch: {names}"
-        return Gate("compile", "failed", text, "cheat:library-call")
-    given, wanted = header["outputs"], list(info.outputs)
-    strange = [item["type"] for item in given if "type" in item]
-    if strange:
-        return Gate("compile", "failed", f"forward returns a {strange[0]}; plain tensors are required", "contract")
-    if len(given) != len(wanted):
-        text = f"at the task's shapes forward returns {len(given)} outputs, the reference {len(wanted)}"
-        return Gate("compile", "failed", text, "shape")
-    for position, (one, other) in enumerate(zip(given, wanted, strict=True)):
-        for key in ("shape", "dtype"):
-            if one.get(key) != other[key]:
-                text = (
-                    f"at the task's shapes output {position} has {key} {one.get(key)}, the reference gives {other[key]}"
-                )
-                return Gate("compile", "failed", text, key)
-    return None
-
-
-def _judged_everywhere(compiled: Gate, ran: Gate, honest: Gate) -> Gate:
-    """Refuse kernels that are launched at the task's shapes and on no hidden case: their results were never seen."""
-    launched = set(ran.facts.get("launched", ()))
-    unseen = [k["name"] for k in compiled.facts.get("kernels", ()) if k["name"] not in launched]
-    if honest.status == "failed" or ran.status != "passed" or not unseen:
-        return honest
-    text = f"{unseen[0]} is launched at the task's shapes and on no small one, so it was never checked; use one for all"
-    return Gate("honest", "failed", text, "unjudged-kernel")
-
-
-def _cost(answer: Mapping[str, Any]) -> float:
-    """Return the size of a case as a share of what is allowed."""
-    elements = lines = 0
-    call = answer["calls"][0]
-    for spec in [*answer["state"], *call["inputs"], *call["expected"]]:
-        if "shape" in spec:
-            count = math.prod(spec["shape"])
-            elements += count
-            lines = max(lines, count // max(1, spec["shape"][-1] if spec["shape"] else 1))
-    return max(elements / MAX_CASE_ELEMENTS, lines / MAX_CASE_LINES)
-
-
-def _repack(answer: Mapping[str, Any], blobs: Sequence[bytes], kept: list[bytes]) -> dict[str, Any]:
-    """Copy a case and give its blobs new numbers in ``kept``."""
-
-    def move(spec: Mapping[str, Any]) -> dict[str, Any]:
-        if "blob" not in spec:
-            return dict(spec)
-        kept.append(blobs[spec["blob"]])
-        return {**spec, "blob": len(kept) - 1}
-
-    return {
-        "init": answer["init"],
-        "state": [move(item) for item in answer["state"]],
-        "calls": [{part: [move(item) for item in items] for part, items in call.items()} for call in answer["calls"]],
-    }
-
-
-def _only_inputs(
-    cases: Sequence[Mapping[str, Any]], blobs: Sequence[bytes]
-) -> tuple[list[dict[str, Any]], tuple[bytes, ...]]:
-    kept: list[bytes] = []
-    out = []
-    for case in cases:
-        repacked = _repack(case, blobs, kept)
-        out.append({**repacked, "strided": case["strided"], "probe_idle": case["probe_idle"]})
-    return out, tuple(kept)
-
-
-def _judge_case(
-    case: Mapping[str, Any], answer: Mapping[str, Any], truth: Sequence[bytes], given: Sequence[bytes]
-) -> tuple[tuple[str, str] | None, float]:
-    """Return (kind, message) of the first wrong output of a case, or None, and the largest error seen."""
-    worst = 0.0
-    for number, (call, outputs) in enumerate(zip(case["calls"], answer["calls"], strict=True)):
-        if len(outputs) != len(call["expected"]):
-            return ("mismatch", f"{len(outputs)} outputs, the reference gives {len(call['expected'])}"), worst
-        for position, spec in enumerate(outputs):
-            expected, exact = call["expected"][position], call["exact"][position]
-            name = "the output" if len(outputs) == 1 else f"output {position}"
-            if number:
-                name += f" of call {number + 1}"
-            try:
-                output = array(spec, given[spec["blob"]])
-            except (ValueError, TypeError, IndexError):
-                return ("no-result", f"{name} came back broken"), worst
-            verdict = compare(
-                output,
-                spec["dtype"],
-                array(expected, truth[expected["blob"]]),
-                expected["dtype"],
-                array(exact, truth[exact["blob"]]),
-                name,
-            )
-            worst = max(worst, verdict.error)
-            if not verdict.ok:
-                return (verdict.kind, verdict.message), worst
-    return None, worst
-
-
-def _hint(answer: Mapping[str, Any]) -> str:
-    """Name what may be behind a wrong output."""
-    said = {"mutated": "an input or a parameter was changed", "overrun": "a kernel wrote outside its tensors"}
-    return "".join(f"; {text}" for key, text in said.items() if answer[key])
-
-
-def _honest(answers: Sequence[Mapping[str, Any]]) -> Gate:
-    """Judge the run-time facts: kernels were launched, did the work, and touched nothing else."""
-    for answer in answers:
-        if answer["library_calls"]:
-            names = ", ".join(answer["library_calls"][:4])
-            return Gate("honest", "failed", f"forward computes with torch: {names}", "cheat:library-call")
-        if not answer["launches"]:
-            return Gate("honest", "failed", "forward launched no kernel on a hidden shape", "cheat:no-kernel")
-        if answer["mutated"]:
-            return Gate("honest", "failed", "an input or a parameter was changed", "cheat:mutated-input")
-        if answer["overrun"]:
-            return Gate("honest", "failed", "a kernel wrote outside its tensors", "overrun")
-        if answer["reused"]:
-            text = "an earlier call's output changed in a later call: forward must return memory of its own"
-            return Gate("honest", "failed", text, "cheat:state")
-        if answer["idle"]:
-            return Gate("honest", "failed", "the output is the same without the kernels", "cheat:unused-kernel")
-    launches = sum(sum(answer["launches"].values()) for answer in answers)
-    return Gate("honest", "passed", f"{launches} launches seen", "", {"launches": launches})
+        return ran, honest_gate(header["cases"])

@@ -104,10 +104,9 @@ class Names:
         child: ast.AST = node
         parent = self.parents.get(child)
         while parent is not None:
-            inside = parent.body if isinstance(parent, ast.Lambda) else getattr(parent, "body", None)
             if isinstance(parent, _SCOPES):
-                within = child is inside if isinstance(parent, ast.Lambda) else any(child is s for s in inside or [])
-                if within and node.id in self.locals(parent):
+                body = [parent.body] if isinstance(parent, ast.Lambda) else parent.body
+                if any(child is statement for statement in body) and node.id in self.locals(parent):
                     return True
             child, parent = parent, self.parents.get(parent)
         return False
