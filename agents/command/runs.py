@@ -83,7 +83,8 @@ def runs_ls(json_: o.Json = False, home: o.HomeOption = None, db: o.Database = N
     columns = ("id", "method", "target", "proposer", "status", "seed")
     print_table(
         [
-            {**{c: str(row[c] if row[c] is not None else "") for c in columns}, "evaluations": in_words(row["counts"])}
+            {c: str(row[c] if row[c] is not None else "") for c in columns}
+            | {"active": f"{row['active_s']:.0f} s", "evaluations": in_words(row["counts"])}
             for row in found
         ]
     )

@@ -59,6 +59,18 @@ def dead(shared):
         process.communicate()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def silent(shared):
+    """A doctor whose Docker engine and whose endpoint take the call and say nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        where = f"127.0.0.1:{listening.getsockname()[1]}"
+        env = {"DOCKER_HOST": f"tcp://{where}", "OPENAI_BASE_URL": f"http://{where}/v1", "OPENAI_API_KEY": "k"}
+        process = shared.start("doctor", "--json", env=env)
+        yield process
+        process.kill()
+        process.communicate()
+
+
 REFUSED = {
     "wrong key": ((401, "application/json", b'{"error": {"message": "bad key"}}'), "OPENAI_API_KEY"),
     "no such model": ((404, "application/json", b'{"error": {"message": "model m does not exist"}}'), "model"),
@@ -112,3 +124,19 @@ def test_a_dead_endpoint_ends_the_run_with_the_cure(agent, dead):
     assert "OPENAI_BASE_URL" in ended.line and ended.document["run"] in ended.line
     seen = {c["name"]: c for c in agent("doctor", "--json", env=env).document["checks"]}
     assert seen["endpoint"]["works"] is False and seen["endpoint"]["cure"]
+
+
+def test_the_doctor_does_not_wait_for_what_does_not_answer(agent, silent):
+    ended = agent.finish(silent)
+    seen = {c["name"]: c for c in ended.document["checks"]}
+    assert ended.code == 0
+    for name in ("docker engine", "endpoint"):
+        assert seen[name]["works"] is False and seen[name]["cure"], seen[name]
+
+
+def test_the_doctor_reports_what_is_late(tmp_path):
+    from orienteer.agents.doctor import examine
+
+    checks = examine(tmp_path, deadline=0.0)
+    assert {c["area"] for c in checks} == {"python", "store", "sandbox", "compiler", "device", "layout", "model"}
+    assert any("did not answer" in c["detail"] for c in checks)
