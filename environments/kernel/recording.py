@@ -49,8 +49,6 @@ ALLOWED_ATEN = frozenset(
         "copy_",
         "_to_copy",
         "to",
-        "set_",
-        "resize_",
         "split",
         "chunk",
         "unbind",

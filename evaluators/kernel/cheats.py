@@ -77,12 +77,18 @@ def _run(tree: ast.Module, names: Names) -> Iterator[_Found]:
     if forward is None:
         yield "contract", model.lineno, "ModelNew has no method forward"
         return
-    launching = names.reached([forward])
+    # Methods with names of the language's own (``__getitem__``) are called without being named.
+    unnamed = [f for group in names.methods_of.values() for name in group for f in group[name] if _unnamed(name)]
+    launching = names.reached([forward, *unnamed])
     decorators = [d for kernel in names.kernels.values() for d in kernel.decorator_list]
     yield from _torch(tree, names, launching, decorators)
     for kernel in names.kernels.values():
         yield from kernel_findings(kernel, names)
     yield from launching_findings(forward, launching, decorators, names)
+
+
+def _unnamed(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__") and name != "__init__"
 
 
 # -- the whole file ------------------------------------------------------------------------------------------------
@@ -145,8 +151,15 @@ def _name(node: ast.Name, known: frozenset[str], names: Names) -> Iterator[_Foun
         parent = names.parents.get(node)
         if isinstance(parent, ast.Call) and parent.func is node and (len(parent.args) != 1 or parent.keywords):
             yield "reflection", node.lineno, "type() with more than one argument makes a class"
+    elif name in ("property", "staticmethod", "classmethod") and not _decorates(node, names):
+        yield "patching", node.lineno, f"{name} is used as a decorator only"
     elif names.path(node) in words.MODULES and not isinstance(names.parents.get(node), ast.Attribute):
         yield "reflection", node.lineno, f"the module {names.path(node)} used as a value"
+
+
+def _decorates(node: ast.Name, names: Names) -> bool:
+    parent = names.parents.get(node)
+    return isinstance(parent, ast.FunctionDef) and any(node is item for item in parent.decorator_list)
 
 
 def _attribute(node: ast.Attribute, names: Names) -> Iterator[_Found]:

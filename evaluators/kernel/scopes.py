@@ -41,6 +41,17 @@ class Names:
         self.methods = {name for group in self.methods_of.values() for name in group} - {"__init__"}
         self.kernels = {name: node for name, node in self.functions.items() if self._is_kernel(node)}
         self.submodules = self._submodules()
+        #: Module-level name or ``.attribute`` -> the expressions that are assigned to it.
+        self.held: dict[str, list[ast.AST]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    if isinstance(target, ast.Attribute):
+                        self.held.setdefault(f".{target.attr}", []).append(node.value)
+                    elif isinstance(target, ast.Name) and isinstance(self.parents[node], ast.ClassDef):
+                        self.held.setdefault(f".{target.id}", []).append(node.value)
+                    elif isinstance(target, ast.Name) and self.at_module_level(node):
+                        self.held.setdefault(target.id, []).append(node.value)
 
     def _collect_imports(self) -> None:
         for node in ast.walk(self.tree):
@@ -141,14 +152,19 @@ class Names:
 
     def reached(self, roots: Sequence[Function]) -> list[Function]:
         """Return every plain function and method that code of the roots can get at; kernels are left out."""
-        seen: dict[Function, None] = {}
-        queue = list(roots)
+        seen: dict[ast.AST, None] = {}
+        queue: list[ast.AST] = list(roots)
         while queue:
             function = queue.pop()
-            if function in seen or self.kernels.get(function.name) is function:
+            if function in seen or (isinstance(function, Function) and self.kernels.get(function.name) is function):
                 continue
             seen[function] = None
             for node in ast.walk(function):
+                # What a name or an attribute holds can be got at as well.
+                if isinstance(node, ast.Name) and not self.is_local(node):
+                    queue += self.held.get(node.id, [])
+                elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    queue += self.held.get(f".{node.attr}", [])
                 if isinstance(node, ast.Name):
                     if node.id in self.functions:
                         queue.append(self.functions[node.id])
@@ -161,7 +177,7 @@ class Names:
                     for kind in self.submodules.get(node.attr, ()):
                         forward = self.method(kind, "forward")
                         queue += [forward] if forward is not None else []
-        return list(seen)
+        return [function for function in seen if isinstance(function, Function)]
 
     def own_nodes(self, function: Function) -> Iterator[ast.AST]:
         """Walk a function without its annotations and decorators."""

@@ -283,8 +283,25 @@ class _Launching:
                     return True
         return False
 
+    def _callbacks(self, node: ast.Call, name: str) -> Iterator[_Found]:
+        """A function that a built-in calls must be one that can be seen here."""
+        given = [k.value for k in node.keywords if k.arg == "key"]
+        if name in ("map", "filter") or (name == "iter" and len(node.args) > 1):
+            given += node.args[:1]
+        for item in given:
+            seen = isinstance(item, ast.Lambda) or (isinstance(item, ast.Constant) and item.value is None)
+            if isinstance(item, ast.Name) and not self.names.is_local(item):
+                seen = item.id in self.names.functions or item.id in words.BUILTINS
+            if not seen and not _library(item, self.names):
+                yield (
+                    "library-call",
+                    node.lineno,
+                    f"{name} calls {ast.unparse(item)[:60]}: it is not clear what that is",
+                )
+
     def _named(self, node: ast.Call, func: ast.Name) -> Iterator[_Found]:
         name, names = func.id, self.names
+        yield from self._callbacks(node, name)
         if name in self.values and names.is_local(func):
             for value in self.values[name]:
                 callable_here = isinstance(value, (ast.Lambda, ast.FunctionDef))

@@ -207,6 +207,41 @@ STATIC: dict[str, tuple[str, str]] = {
             )
         ),
     ),
+    "helper-in-a-table": (
+        "library-call",
+        file(
+            launched("return list(map(TABLE['f'], [x]))[0]"),
+            top="def helper(v):\n    return v.exp()\n\n\nTABLE = {'f': helper}\n",
+        ),
+    ),
+    "helper-in-an-attribute": (
+        "library-call",
+        file(
+            launched("return next(f for f in self.fs)"),
+            top="def helper(v):\n    return v.exp()\n",
+            init="        self.fs = [helper]\n",
+        ),
+    ),
+    "lambda-in-an-attribute": (
+        "library-call",
+        file(launched("return list(map(self.f, [x]))[0]"), init="        self.f = lambda v: v.exp()\n"),
+    ),
+    "key-function": (
+        "library-call",
+        file(launched("return max([x], key=self.f)"), init="        self.f = lambda v: v.exp()\n"),
+    ),
+    "subscription-computes": (
+        "library-call",
+        file(
+            launched("return self.h[x]"),
+            top="class H:\n    def __getitem__(self, v):\n        return v.exp()\n",
+            init="        self.h = H()\n",
+        ),
+    ),
+    "property-by-call": (
+        "patching",
+        file(launched("return self.work"), members="    work = property(lambda self: self.scale.exp())\n"),
+    ),
     "super-forward": ("library-call", file(launched("return super().forward(x)"), bases="nn.ReLU")),
     "tensor-literal": ("library-call", file(launched("return torch.tensor([[1.0]])"))),
     "random": ("library-call", file(launched("return torch.randn(x.shape)"))),
