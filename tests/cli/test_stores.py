@@ -209,7 +209,6 @@ def test_names_with_odd_characters(agent, name):
         ["runs", "resume", "last"],
         ["memory", "ls"],
         ["runs", "export", "last", "--to", f"{agent.folder / name}-x"],
-        ["doctor"],
     ):
         ended = agent(*args)
         assert ended.code == 0 and "\x1b" not in ended.out + ended.err, (args, ended)
