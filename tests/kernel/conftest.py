@@ -4,7 +4,12 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# How long an example takes says nothing about whether it is right.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 HERE = Path(__file__).resolve().parent
 if str(HERE) not in sys.path:
