@@ -1,4 +1,4 @@
-"""EvoKernel, first cut: drafting kernels until the first one that passes every gate.
+"""Triton kernels for PyTorch operators, drafted until the first one that passes every gate (EvoKernel, first cut).
 
 Every round sweeps the whole task set (batch order): each task without a feasible kernel gets one more attempt, which
 carries what was wrong with the last. A task ends at its first feasible kernel, when the attempts are used up, or when
@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 #: Proposal failures after which another attempt would fail in the same way.
 _GATES = ("static", "compile", "run", "honest")
 _MARKS = {"passed": "pass", "failed": "FAIL", "skipped": "SKIP"}
-_FINAL = frozenset({"no-building-block", "not-traceable", "exhausted"})
+_FINAL = frozenset({"bad-task", "no-building-block", "not-traceable", "exhausted"})
 
 
 class EvoKernelSettings(Settings):
@@ -106,7 +106,9 @@ class EvoKernel(Method):
         good: dict[str, Any] = {}
         for task in tasks:
             problem = inspected[task.name]
-            if isinstance(problem, BadTask):
+            if problem is None:
+                run.emit("task.ready", task=task.name, cases=len(self._hidden[task.name].cases))
+            else:
                 rejected[task.name] = str(problem)
                 run.emit("task.rejected", task=task.name, message=str(problem))
                 continue
@@ -114,7 +116,7 @@ class EvoKernel(Method):
         if not good:
             name, reason = next(iter(rejected.items()), ("", "there is none"))
             more = f" (and {len(rejected) - 1} more tasks)" if len(rejected) > 1 else ""
-            raise UsageError(f"task {name}: {reason}{more}", "a task has Model, get_inputs and get_init_inputs")
+            raise UsageError(f"task {name}: {reason}{more}", "mend the task file; docs/kernels.md says what a task is")
         return {"tasks": good, "rejected": rejected}
 
     def _open(self, run: Run, settings: EvoKernelSettings) -> None:
@@ -196,7 +198,7 @@ class EvoKernel(Method):
         return self._propose_by_model(run, ask)
 
     def _propose_offline(self, run: Run, ask: Ask) -> Proposal:
-        info = self._infos[ask.task]
+        info = self._info(ask.task)
         graph = self._graph(ask.task)
         if isinstance(graph, str):
             raise ProposalFailed("not-traceable", graph)
@@ -219,7 +221,7 @@ class EvoKernel(Method):
         previous = run.candidate(ask.parents[0]).content if ask.parents else ""
         reply = run.model.ask(
             prompting.request(
-                self._infos[ask.task],
+                self._info(ask.task),
                 self._chip,
                 self._archs,
                 attempt=ask.directive["attempt"],
@@ -231,6 +233,16 @@ class EvoKernel(Method):
             )
         )
         return Proposal(str(reply.data["code"]), {"model": reply.model, "finish_reason": reply.finish_reason})
+
+    def _info(self, task: str) -> TaskInfo:
+        """Return what is known of a task.
+
+        Raises:
+            ProposalFailed: a resume found that the task cannot be used any more.
+        """
+        if task not in self._hidden:
+            raise ProposalFailed("bad-task", f"the task {task} could not be inspected again")
+        return self._infos[task]
 
     def _graph(self, task: str) -> Graph | str:
         with self._lock:

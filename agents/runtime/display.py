@@ -107,7 +107,9 @@ class Display:
         if task is None:
             return
         row = self._rows.setdefault(str(task), {"state": "", "tries": "0", "detail": ""})
-        if kind == "proposal.done":
+        if kind == "task.ready":
+            row["state"] = "ready"
+        elif kind == "proposal.done":
             row["state"] = "proposed"
             row["tries"] = str(int(row["tries"]) + 1)
         elif kind == "evaluation.start":

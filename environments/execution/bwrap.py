@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -96,7 +95,7 @@ class BwrapSandbox:
             command += ["--seccomp", str(filter_fd)]
         inside = str(Path(__file__).with_name("inside.py"))
         flags = python_flags(spec)
-        command += [sys.executable, *flags, inside, str(theirs.fileno())]
+        command += [paths.interpreter(), *flags, inside, str(theirs.fileno())]
         command += [str(paths.package_root()), ":".join(paths.search_path()) if spec.worker else ""]
         try:
             process = spawner.popen(

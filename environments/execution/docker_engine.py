@@ -11,7 +11,6 @@ import io
 import os
 import socket
 import struct
-import sys
 import tarfile
 import threading
 import time
@@ -206,7 +205,7 @@ def _command(spec: Spec) -> list[str]:
     inside = str(Path(__file__).with_name("inside.py"))
     flags = python_flags(spec)
     known = ":".join(paths.search_path()) if spec.worker else ""
-    return [sys.executable, *flags, inside, "-", str(paths.package_root()), known]
+    return [paths.interpreter(), *flags, inside, "-", str(paths.package_root()), known]
 
 
 def _walls(api: Any, spec: Spec, memory_mb: int) -> Any:

@@ -26,6 +26,11 @@ def package_root() -> Path:
     return Path(str(orienteer.__file__)).resolve().parent
 
 
+def interpreter() -> str:
+    """Return the path of the running Python without ``..`` in it, which would lead elsewhere inside a sandbox."""
+    return os.path.normpath(sys.executable)
+
+
 @cache
 def software() -> tuple[Path, ...]:
     """Return the files and folders outside /usr that hold Python, its packages and our own package."""

@@ -75,7 +75,7 @@ class ProcessSandbox:
         base = Path(tempfile.mkdtemp(prefix="orienteer-"))
         inside = str(Path(__file__).with_name("inside.py"))
         flags = python_flags(spec)
-        command = [sys.executable, *flags, inside, str(theirs.fileno()), str(paths.package_root())]
+        command = [paths.interpreter(), *flags, inside, str(theirs.fileno()), str(paths.package_root())]
         command.append(":".join(paths.search_path()) if spec.worker else "")
         try:
             process = spawner.popen(

@@ -112,7 +112,7 @@ def _size(folder: Path, enough: int) -> int:
     total = 0
     stack = [str(folder)]
     try:
-        device = os.stat(folder).st_dev
+        device = folder.stat().st_dev
     except OSError:
         return 0
     while stack and total <= enough:

@@ -136,8 +136,8 @@ def reference_cases(message: Message) -> Message:
 
     Header in: ``cases``, each with ``source`` (rewritten to the case's shapes), ``seed``, ``distribution`` and
     ``calls`` (how many input sets for one instance). Header out: ``cases`` in the same order, each either
-    ``{"error": ..., "defect": bool}`` (a defect rules the whole task out) or the descriptions of ``init``, ``state``, ``calls`` (``inputs``, ``expected``, ``exact``),
-    whose blobs follow in that order.
+    ``{"error": ..., "defect": bool}`` (a defect rules the whole task out) or the descriptions of ``init``, ``state``
+    and ``calls`` (``inputs``, ``expected``, ``exact``), whose blobs follow in that order.
     """
     blobs: list[bytes] = []
     out = [_reference_case(case, blobs) for case in message.header["cases"]]
