@@ -13,6 +13,10 @@ class MachineryFault(Exception):
     """Our own machinery failed: a sandbox, a worker, a tool. No candidate is to blame."""
 
 
+class JobRaised(MachineryFault):
+    """The job's function raised where it catches everything: a fault of ours, or of code that tampers with it."""
+
+
 class JobFailed(Exception):
     """The code in the job ended it: a time-out, too much memory, a crash, an exit without a result.
 
@@ -56,4 +60,4 @@ def call(
     if result.error_type in ("NoResult", "BadResult", "SystemExit"):
         raise JobFailed("no-result", "the process ended without a result", result)
     last = (result.error.strip().splitlines() or [result.error_type])[-1]
-    raise MachineryFault(f"the job {function} failed: {last}")
+    raise JobRaised(f"the job {function} failed: {last}")

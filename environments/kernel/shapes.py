@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import random
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 #: Integers up to this are hyperparameters (window, stride, groups, heads ...), not sizes to scale.
@@ -27,7 +29,7 @@ _SHAPE_FUNCTIONS = ("get_inputs", "get_init_inputs")
 class Dimension:
     """An integer of the task file that decides a shape."""
 
-    #: The constant's name, or ``literal:4096`` for a number written inside the two functions.
+    #: The constant's name, or ``literal:4096@30:12`` for a number written inside the two functions.
     name: str
     value: int
 
@@ -41,9 +43,9 @@ def dimensions(source: str) -> tuple[Dimension, ...]:
         # A small number that no constructor sees is a size (a batch), not a hyperparameter.
         if value > SMALL or (value > 1 and name in only_inputs):
             found.setdefault(name, value)
-    for value, _ in _shape_literals(tree):
+    for name, value, _ in _shape_literals(tree):
         if value > SMALL:
-            found.setdefault(f"literal:{value}", value)
+            found[name] = value
     return tuple(Dimension(name, value) for name, value in found.items())
 
 
@@ -53,28 +55,57 @@ def rewrite(source: str, assignment: Mapping[str, int]) -> str:
     Positions of everything else are kept, so that tracebacks still name the right line.
     """
     tree = ast.parse(source)
-    edits: list[tuple[int, int, int, str]] = []
+    edits: list[tuple[ast.expr, str]] = []
     for name, _, node in _constants(tree):
         if name in assignment:
-            edits.append((node.lineno, node.col_offset, node.end_col_offset or 0, str(assignment[name])))
-    for value, node in _shape_literals(tree):
-        key = f"literal:{value}"
-        if key in assignment:
-            edits.append((node.lineno, node.col_offset, node.end_col_offset or 0, str(assignment[key])))
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
-    for line, start, end, text in sorted(edits, reverse=True):
-        raw = lines[line - 1]
-        lines[line - 1] = raw[:start] + text.encode() + raw[end:]
+            edits.append((node, str(assignment[name])))
+    for name, _, literal in _shape_literals(tree):
+        if name in assignment:
+            edits.append((literal, str(assignment[name])))
+    # Lines as Python counts them; other separators (a form feed) are characters of a line.
+    lines = [line.encode() for line in re.split(r"(?<=\n)|(?<=\r)(?!\n)", source)]
+    for node, text in sorted(edits, key=lambda edit: (edit[0].lineno, edit[0].col_offset), reverse=True):
+        end = node.end_lineno or node.lineno
+        head = lines[node.lineno - 1][: node.col_offset]
+        tail = lines[end - 1][node.end_col_offset :]
+        lines[node.lineno - 1 : end] = [head + text.encode() + tail, *[b""] * (end - node.lineno)]
     return b"".join(lines).decode()
 
 
-def _constants(tree: ast.Module) -> list[tuple[str, int, ast.Constant]]:
+_FOLDED: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def folded(node: ast.expr) -> int | None:
+    """Return the value of an integer, or of arithmetic on integers such as ``1024 * 4`` or ``2 ** 12``, else None."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and len(node.args) == 1:
+        return folded(node.args[0])
+    if isinstance(node, ast.BinOp):
+        left, right = folded(node.left), folded(node.right)
+        if left is None or right is None or max(abs(left), abs(right)) > 1 << 40:
+            return None
+        if isinstance(node.op, ast.Pow):
+            return left**right if 0 <= right <= 40 and abs(left) <= 16 else None
+        if type(node.op) in _FOLDED and (right != 0 or isinstance(node.op, (ast.Add, ast.Sub, ast.Mult))):
+            return _FOLDED[type(node.op)](left, right)
+    return None
+
+
+def _constants(tree: ast.Module) -> list[tuple[str, int, ast.expr]]:
     """Module-level ``NAME = integer`` (also annotated, and tuples of integers as ``NAME[0]`` ...)."""
-    out: list[tuple[str, int, ast.Constant]] = []
+    out: list[tuple[str, int, ast.expr]] = []
 
     def add(name: str, node: ast.expr) -> None:
-        if isinstance(node, ast.Constant) and type(node.value) is int:
-            out.append((name, node.value, node))
+        value = folded(node)
+        if value is not None:
+            out.append((name, value, node))
 
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -95,13 +126,14 @@ def _constants(tree: ast.Module) -> list[tuple[str, int, ast.Constant]]:
     return out
 
 
-def _shape_literals(tree: ast.Module) -> list[tuple[int, ast.Constant]]:
-    out: list[tuple[int, ast.Constant]] = []
+def _shape_literals(tree: ast.Module) -> list[tuple[str, int, ast.Constant]]:
+    """Numbers inside the shape functions; equal ones are told apart, for a height need not be a width."""
+    out: list[tuple[str, int, ast.Constant]] = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name in _SHAPE_FUNCTIONS:
             for item in ast.walk(node):
                 if isinstance(item, ast.Constant) and type(item.value) is int:
-                    out.append((item.value, item))
+                    out.append((f"literal:{item.value}@{item.lineno}:{item.col_offset}", item.value, item))
     return out
 
 
@@ -134,13 +166,18 @@ def assignments(dims: Sequence[Dimension], rng: random.Random) -> list[tuple[str
     shuffled = rng.sample(primes, k=len(primes))
     out.append(("primes", {dim.name: shuffled[i % len(shuffled)] for i, dim in enumerate(dims)}))
     for position in range(len(dims) - 1, -1, -1):
-        # One long dimension after another; the product stays near 5,000 elements.
-        long = rng.choice([1031, 1289, 1543, 2053]) if len(dims) <= 2 else rng.choice([263, 521])
+        # One long dimension after another, the last one longer than the blocks in which rows are usually walked.
+        long = rng.choice([2053, 4099, 4129]) if position == len(dims) - 1 else rng.choice([263, 521])
         out.append(
             (
                 f"long {dims[position].name}",
                 {dim.name: long if i == position else rng.choice([2, 3]) for i, dim in enumerate(dims)},
             )
+        )
+    if len(dims) <= 2:
+        # More elements than a launch of a few dozen blocks covers in one turn.
+        out.append(
+            ("many", {dim.name: rng.choice([41, 43, 47]) if i < len(dims) - 1 else 2111 for i, dim in enumerate(dims)})
         )
     out.append(("first is one", {dim.name: 1 if i == 0 else rng.choice([9, 15, 33]) for i, dim in enumerate(dims)}))
     out.append(("last is one", {d.name: 1 if i == len(dims) - 1 else rng.choice([9, 17]) for i, d in enumerate(dims)}))

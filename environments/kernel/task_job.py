@@ -15,11 +15,12 @@ from orienteer.environments.kernel.load import TaskDefect, TaskError, describe_e
 from orienteer.environments.kernel.tensors import describe, to_bytes
 
 #: A case whose inputs, or outputs, have more elements than this is no small one.
-MAX_ELEMENTS = 100_000
+MAX_ELEMENTS = 400_000
 #: Ways to fill floating-point inputs, beside the task's own: name -> meaning for people.
 DISTRIBUTIONS = {
     "given": "the task's own inputs",
     "wide": "normal, standard deviation 3",
+    "large": "normal, standard deviation 100",
     "negative": "negative only",
     "small": "the task's own, times 0.001",
     "sparse": "half of the elements zero",
@@ -176,6 +177,8 @@ def _reference_case(case: Mapping[str, Any], blobs: list[bytes]) -> dict[str, An
             model.load_state_dict(frozen)
             if not all(_same(a, b) for a, b in zip(expected, again, strict=True)):
                 raise TaskDefect("the reference is not deterministic (dropout or another random operator)")
+            if call == 0 and not _determined_by_state(task, case["seed"], frozen, kept, expected):
+                raise TaskDefect("the reference holds random tensors that are neither parameters nor buffers")
             if case["distribution"] != "given" and _spoiled(task, case, call, model, frozen, expected):
                 raise TaskError(f"the distribution {case['distribution']!r} leaves the operator's domain")
             calls.append(
@@ -241,6 +244,8 @@ def _fill(item: Any, distribution: str) -> Any:
         return item
     if distribution == "wide":
         return (torch.randn_like(item.float()) * 3).to(item.dtype)
+    if distribution == "large":
+        return (torch.randn_like(item.float()) * 100).to(item.dtype)
     if distribution == "negative":
         return (-torch.randn_like(item.float()).abs() - 0.01).to(item.dtype)
     if distribution == "small":
@@ -262,6 +267,20 @@ def _spoiled(task: Any, case: Mapping[str, Any], call: int, model: Any, frozen: 
     plain = _run(model, list(task.get_inputs()))
     model.load_state_dict(frozen)
     return all(bool(torch.isfinite(item.double()).all()) for item in plain)
+
+
+def _determined_by_state(
+    task: Any, seed: int, frozen: Mapping[str, Any], inputs: list[Any], expected: list[Any]
+) -> bool:
+    """Return True when another instance with the same parameters and buffers computes the same."""
+    import torch
+
+    torch.manual_seed(seed + 7919)
+    arguments, keywords = init_arguments(task)
+    model = task.Model(*arguments, **keywords)
+    model.load_state_dict(dict(frozen))
+    other = _run(model, [item.clone() if isinstance(item, torch.Tensor) else item for item in inputs])
+    return len(other) == len(expected) and all(_same(a, b) for a, b in zip(other, expected, strict=True))
 
 
 def _exact(task: Any, frozen: Mapping[str, Any], inputs: list[Any], expected: list[Any]) -> list[Any]:

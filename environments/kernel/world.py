@@ -7,7 +7,8 @@ without (it compiles, and runs references). Every job is a child of its own with
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from orienteer.environments.execution import Limits
 from orienteer.environments.execution.pool import WorkerPool
 from orienteer.environments.execution.sandbox import Sandbox, open_sandbox
 from orienteer.environments.kernel import shapes
-from orienteer.environments.kernel.jobs import JobFailed, call
+from orienteer.environments.kernel.jobs import JobFailed, JobRaised, call
 from orienteer.environments.kernel.targets import GpuArch
 from orienteer.environments.kernel.tasks import KernelTask
+from orienteer.environments.kernel.tensors import array
 from orienteer.kernels.blocks.graph import Graph, graph_from_json
 
 _JOBS = "orienteer.environments.kernel"
@@ -166,20 +168,21 @@ class KernelWorld:
                 (),
                 self._limits(INSPECT_LIMITS),
             )
-        except JobFailed as error:
+        except (JobFailed, JobRaised) as error:
             raise BadTask(f"while the task's own functions ran, {error}") from None
         found = message.header
         if "error" in found:
             raise BadTask(str(found["error"]))
-        return TaskInfo(
-            task=task,
-            inputs=found["inputs"],
-            outputs=found["outputs"],
-            state=found["state"],
-            init=found["init"],
-            single_output=bool(found["single_output"]),
-            dims=shapes.dimensions(task.source),
-        )
+        with _sense_of_a_task():
+            return TaskInfo(
+                task=task,
+                inputs=[_described(item) for item in found["inputs"]],
+                outputs=[_described(item) for item in found["outputs"]],
+                state=[{**_described(item), "name": str(item["name"])} for item in found["state"]],
+                init=found["init"],
+                single_output=bool(found["single_output"]),
+                dims=shapes.dimensions(task.source),
+            )
 
     def trace(self, info: TaskInfo) -> Graph | str:
         """Return the operator's graph, or the reason why it has none."""
@@ -194,11 +197,14 @@ class KernelWorld:
             message, _ = call(
                 self._pool("compiler"), f"{_JOBS}.trace_job:trace_task", header, (), self._limits(INSPECT_LIMITS)
             )
-        except JobFailed as error:
+        except (JobFailed, JobRaised) as error:
             return f"while the operator was traced, {error}"
         if "error" in message.header:
             return str(message.header["error"])
-        return graph_from_json(message.header["graph"])
+        try:
+            return graph_from_json(message.header["graph"])
+        except _NONSENSE as error:
+            return f"the trace came back broken ({type(error).__name__})"
 
     def reference(self, cases: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], tuple[bytes, ...]]:
         """Compute the reference on cases (see ``task_job.reference_cases``).
@@ -214,9 +220,15 @@ class KernelWorld:
                 (),
                 self._limits(REFERENCE_LIMITS),
             )
-        except JobFailed as error:
+        except (JobFailed, JobRaised) as error:
             raise BadTask(f"while the reference ran on small shapes, {error}") from None
-        return list(message.header["cases"]), message.blobs
+        with _sense_of_a_task():
+            answers = [dict(answer) for answer in message.header["cases"]]
+            for answer in answers:
+                _check_answer(answer, message.blobs)
+            if len(answers) != len(cases):
+                raise ValueError("the number of cases")
+            return answers, message.blobs
 
     # -- candidates --------------------------------------------------------------------------------------------------
 
@@ -272,6 +284,45 @@ class KernelWorld:
         for pool in pools:
             pool.close()
         self.sandbox.close()
+
+
+_NONSENSE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+
+
+@contextmanager
+def _sense_of_a_task() -> Iterator[None]:
+    """Turn an answer without the form that our own job gives it into the task's fault: it tampered with the job."""
+    try:
+        yield
+    except _NONSENSE as error:
+        raise BadTask(f"its answer has not the form of one ({type(error).__name__}: {error})") from None
+
+
+def _described(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of a tensor, or of a plain value, with its types checked."""
+    if "value" in item and "shape" not in item:
+        return {"value": item["value"]}
+    shape = [int(n) for n in item["shape"]]
+    if min(shape, default=0) < 0:
+        raise ValueError("a negative size")
+    return {**item, "shape": shape, "dtype": str(item["dtype"])}
+
+
+def _check_answer(answer: Mapping[str, Any], blobs: Sequence[bytes]) -> None:
+    """Read every tensor of a reference's answer once, so that nothing fails on it later."""
+    if "error" in answer:
+        return
+    for item in answer["state"]:
+        _described(item)
+        len(blobs[item["blob"]])
+    for call_ in answer["calls"]:
+        if len(call_["expected"]) != len(call_["exact"]):
+            raise ValueError("expected and exact outputs")
+        for item in call_["inputs"]:
+            if "value" not in item:
+                array(_described(item), blobs[item["blob"]])
+        for item in [*call_["expected"], *call_["exact"]]:
+            array(_described(item), blobs[item["blob"]])
 
 
 def _facts(job: Any) -> dict[str, Any]:

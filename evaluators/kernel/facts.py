@@ -13,8 +13,8 @@ from orienteer.evaluators.kernel.compare import compare
 
 #: Most elements, and most lines along the last dimension, of one hidden case: the interpreter takes about a
 #: millisecond for every turn of a program.
-MAX_CASE_ELEMENTS = 12_000
-MAX_CASE_LINES = 400
+MAX_CASE_ELEMENTS = 350_000
+MAX_CASE_LINES = 600
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,29 @@ def judged_everywhere(compiled: Gate, ran: Gate, honest: Gate) -> Gate:
     return Gate("honest", "failed", text, "unjudged-kernel")
 
 
+def _shapes(answer: Mapping[str, Any]) -> list[list[int]]:
+    call = answer["calls"][0]
+    return [spec["shape"] for spec in [*answer["state"], *call["inputs"], *call["expected"]] if "shape" in spec]
+
+
+def elements(answer: Mapping[str, Any]) -> int:
+    """Return the number of elements of a case: parameters, inputs and outputs."""
+    return sum(math.prod(shape) for shape in _shapes(answer))
+
+
+def row_length(answer: Mapping[str, Any]) -> int:
+    """Return the longest last dimension of a case."""
+    return max((shape[-1] for shape in _shapes(answer) if shape), default=1)
+
+
+def lines(answer: Mapping[str, Any]) -> int:
+    """Return the most lines along a last dimension that a tensor of a case has."""
+    return max((math.prod(shape) // max(1, shape[-1]) for shape in _shapes(answer) if shape), default=1)
+
+
 def cost(answer: Mapping[str, Any]) -> float:
     """Return the size of a case as a share of what is allowed."""
-    elements = lines = 0
-    call = answer["calls"][0]
-    for spec in [*answer["state"], *call["inputs"], *call["expected"]]:
-        if "shape" in spec:
-            count = math.prod(spec["shape"])
-            elements += count
-            lines = max(lines, count // max(1, spec["shape"][-1] if spec["shape"] else 1))
-    return max(elements / MAX_CASE_ELEMENTS, lines / MAX_CASE_LINES)
+    return max(elements(answer) / MAX_CASE_ELEMENTS, lines(answer) / MAX_CASE_LINES)
 
 
 def repack(answer: Mapping[str, Any], blobs: Sequence[bytes], kept: list[bytes]) -> dict[str, Any]:

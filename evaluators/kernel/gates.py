@@ -23,14 +23,18 @@ from orienteer.evaluators.kernel.facts import (
     Gate,
     at_true_shapes,
     cost,
+    elements,
     hint,
     honest_gate,
     judge_case,
     judged_everywhere,
+    lines,
     only_inputs,
     repack,
+    row_length,
 )
 
+_PLAIN_SHAPES = ("as given", "primes", "tied primes", "in proportion, largest 16")
 _ORDER = ("given", "wide", "negative", "sparse", "stepped", "small")
 
 
@@ -100,7 +104,7 @@ class KernelVerifier:
             compiler = {"chip": self.chip.name, "toolchain": self.toolchain.versions if self.toolchain else None}
         else:
             compiler = {"archs": [arch.name for arch in self.archs]}
-        return {"version": 2, "cases": self.cases, "seed": self.seed, **compiler}
+        return {"version": 3, "cases": self.cases, "seed": self.seed, **compiler}
 
     # -- hidden cases --------------------------------------------------------------------------------------------------
 
@@ -115,6 +119,10 @@ class KernelVerifier:
         asked: list[dict[str, Any]] = []
         for position, (_, assignment) in enumerate(proposed):
             asked.append(self._case(info, assignment, _ORDER[position % len(_ORDER)], rng))
+        # Values that overflow an exponential, at shapes that most operators have.
+        for reason, assignment in [item for item in proposed if item[0] in _PLAIN_SHAPES]:
+            proposed.append((reason, assignment))
+            asked.append(self._case(info, assignment, "large", rng))
         answers, blobs = self.world.reference(asked)
         usable: list[tuple[int, dict[str, Any]]] = []
         reasons = []
@@ -132,7 +140,7 @@ class KernelVerifier:
             if reasons and len(reasons) == len(answers):
                 raise BadTask(reasons[0])
             raise BadTask("no small version of the task was found; give its sizes as integers at module level")
-        chosen = self._spread(usable)
+        chosen = self._spread(usable, [i for i, case in enumerate(asked) if case["distribution"] == "large"])
         kept: list[bytes] = []
         cases, described = [], []
         for number, (position, answer) in enumerate(chosen):
@@ -154,12 +162,21 @@ class KernelVerifier:
             "calls": 2,
         }
 
-    def _spread(self, usable: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
+    def _spread(
+        self, usable: list[tuple[int, dict[str, Any]]], large: Sequence[int]
+    ) -> list[tuple[int, dict[str, Any]]]:
         """Take cases from the whole list of kinds, not only its first ones."""
         if len(usable) <= self.cases:
             return usable
         step = len(usable) / self.cases
-        return [usable[int(i * step)] for i in range(self.cases)]
+        chosen = {usable[int(i * step)][0] for i in range(self.cases)}
+        # The longest rows and the most elements are what a kernel without a loop is wrong on: always among them.
+        needed = {max(usable, key=lambda item: measure(item[1]))[0] for measure in (row_length, lines, elements)}
+        needed.update([position for position, _ in usable if position in large][:1])
+        spare = sorted(chosen - needed, reverse=True)
+        while len(chosen | needed) > self.cases and spare:
+            chosen.discard(spare.pop(0))
+        return [item for item in usable if item[0] in chosen | needed]
 
     # -- the gates -----------------------------------------------------------------------------------------------------
 
