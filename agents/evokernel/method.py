@@ -315,7 +315,7 @@ class EvoKernel(Method):
             rows.append(
                 {
                     "task": name,
-                    "status": "proven" if item.get("feasible") else "unproven" if chosen else "failed",
+                    "status": _status(item, bool(chosen)),
                     "evidence": item.get("evidence", ""),
                     "gates": evaluation.metrics.get("gates", []) if evaluation is not None else [],
                     "proposer": run.proposer,
@@ -388,6 +388,14 @@ class EvoKernel(Method):
         if self._world is not None:
             self._world.close()
             self._world = None
+
+
+def _status(item: Plain, has_kernel: bool) -> str:
+    if item.get("feasible"):
+        return "proven"
+    if has_kernel:
+        return "unproven"
+    return "failed" if item["tries"] else "not tried"
 
 
 def _settings(run: Run) -> EvoKernelSettings:

@@ -7,6 +7,7 @@ needs) find them without a file on disk.
 from __future__ import annotations
 
 import importlib.util
+import io
 import linecache
 import sys
 import traceback
@@ -22,10 +23,19 @@ class TaskDefect(TaskError):
     """The operator itself cannot be judged, at whatever shapes."""
 
 
+def source_lines(source: str) -> list[str]:
+    r"""Return the lines of a source text with their ends, counted as Python counts them.
+
+    Only ``\n``, ``\r\n`` and ``\r`` end a line; ``str.splitlines`` knows eight more separators and would make
+    ``inspect`` find another text than the one that was compiled.
+    """
+    return list(io.StringIO(source, newline=None))
+
+
 def load_module(name: str, source: str) -> types.ModuleType:
     """Execute a source text as the module ``name``."""
     filename = f"{name}.py"
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    linecache.cache[filename] = (len(source), None, source_lines(source), filename)
     spec = importlib.util.spec_from_loader(name, loader=None, origin=filename)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)

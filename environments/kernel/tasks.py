@@ -114,7 +114,7 @@ def _read(path: Path) -> KernelTask:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise UsageError(f"{path} is larger than {MAX_BYTES >> 10} KiB", "a task is a small Python file")
-        source = path.read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})", "check the path and its permissions") from error
     except UnicodeDecodeError as error:

@@ -130,7 +130,7 @@ def _trace(
     def operator(values: dict[str, torch.Tensor], *given: torch.Tensor) -> list[torch.Tensor]:
         queue = iter(given)
         full = [next(queue) if isinstance(item, torch.Tensor) else item for item in inputs]
-        result = functional_call(model, values, tuple(full))
+        result = functional_call(model, values, tuple(full), tie_weights=False)
         single[0] = isinstance(result, torch.Tensor)
         return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 

@@ -201,6 +201,14 @@ class Kernel:
             return index[-1] if index else ZERO
         return linear(index, self.shape(node))
 
+    @property
+    def first(self) -> str:
+        """Return the number of the first piece of work: 64 bits wide where an offset would not fit into 32."""
+        graph = self.graph
+        names = {*self.pointers, self.stores}
+        large = any(graph.numel(graph.nodes[name].shape) >= 2**31 for name in names if name in graph.nodes)
+        return "tl.program_id(0).to(tl.int64)" if large else "tl.program_id(0)"
+
     def top_lines(self) -> list[str]:
         """Return a copy of the straight-line code written so far."""
         return list(self.top.lines)

@@ -37,14 +37,15 @@ def assemble(graph: Graph, plan: Plan, schedule: Schedule, task_source: str, tit
     model = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"), None)
     if model is None:
         raise Unsupported("the task file has no class Model")
+    kept = _prelude(tree, model)
     kernels = [kernel.source() for kernel in plan.kernels]
     helpers = sorted({name for kernel in plan.kernels for name in kernel.helpers})
     parts = [
         f'"""{title}"""',
         "",
-        *_imports(tree),
+        *_imports(tree, model, kept),
         "",
-        *(_prelude(tree, model)),
+        *(ast.unparse(node) + "\n" for node in kept),
         f"MAX_PROGRAMS = {schedule.programs}",
         "",
         "",
@@ -55,17 +56,48 @@ def assemble(graph: Graph, plan: Plan, schedule: Schedule, task_source: str, tit
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(parts)).rstrip() + "\n"
 
 
-def _imports(tree: ast.Module) -> list[str]:
-    own = [ast.unparse(node) for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    needed = ["import torch", "import torch.nn as nn", "import triton", "import triton.language as tl"]
-    future = [line for line in own if line.startswith("from __future__")]
-    return future + sorted({*needed, *(line for line in own if line not in future)})
+#: Modules that a candidate may import; see ``evaluators/kernel/vocabulary.py`` for the rule.
+_MODULES = ("torch", "math", "typing", "__future__")
 
 
-def _prelude(tree: ast.Module, model: ast.ClassDef) -> list[str]:
+def _imports(tree: ast.Module, model: ast.ClassDef, kept: Sequence[ast.stmt]) -> list[str]:
+    """Return the imports of the candidate: its own, and those of the task file that the kept code uses.
+
+    Raises:
+        Unsupported: the kept code needs a module that a candidate may not import.
+    """
+    forward = next((item for item in model.body if isinstance(item, ast.FunctionDef) and item.name == "forward"), None)
+    bodies = [item for item in model.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"]
+    read: list[ast.AST] = [*kept, *bodies, *model.bases, *([forward.args] if forward is not None else [])]
+    used = {node.id for part in read for node in ast.walk(part) if isinstance(node, ast.Name)}
+    lines = {"import torch", "import torch.nn as nn", "import triton", "import triton.language as tl"}
+    bound = {"torch", "nn", "triton", "tl"}
+    future: list[str] = []
+    for node in tree.body:
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+        if module == "__future__":
+            future.append(ast.unparse(node))
+            continue
+        for item in node.names:
+            name = item.asname or item.name.split(".")[0]
+            if name == "*":
+                raise Unsupported(f"a task with `from {module} import *`")
+            if name not in used or name in bound:
+                continue
+            if (module or item.name).split(".")[0] not in _MODULES:
+                raise Unsupported(f"a constructor that needs the module {module or item.name}")
+            bound.add(name)
+            lines.add(ast.unparse(ast.ImportFrom(module, [item], 0) if module else ast.Import([item])))
+    return [*future, *sorted(lines)]
+
+
+def _prelude(tree: ast.Module, model: ast.ClassDef) -> list[ast.stmt]:
     """Keep what the constructor may use: constants, helper classes and functions."""
     constructor = [item for item in model.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"]
     used = {n.id for item in constructor for n in ast.walk(item) if isinstance(n, ast.Name)}
+    used -= {a.arg for item in constructor for a in ast.walk(item.args) if isinstance(a, ast.arg)}
     definitions: dict[str, ast.stmt] = {}
     for node in tree.body:
         if node is model or (isinstance(node, ast.FunctionDef) and node.name in _DROPPED_FUNCTIONS):
@@ -86,7 +118,7 @@ def _prelude(tree: ast.Module, model: ast.ClassDef) -> list[str]:
             continue
         kept.append(definition)
         queue.extend(n.id for n in ast.walk(definition) if isinstance(n, ast.Name) and n.id in definitions)
-    return [ast.unparse(node) + "\n" for node in tree.body if node in kept]
+    return [node for node in tree.body if node in kept]
 
 
 def _model_new(graph: Graph, plan: Plan, model: ast.ClassDef) -> str:

@@ -19,7 +19,7 @@ from orienteer.kernels.blocks.index import ZERO, Index, add, product, split, wra
 def _pieces(kernel: Kernel, count: str, body: Sequence[str], name: str) -> list[str]:
     """Wrap the work on one piece into the loop over the pieces of this program instance."""
     return [
-        f"for {name} in range(tl.program_id(0), {count}, tl.num_programs(0)):",
+        f"for {name} in range({kernel.first}, {count}, tl.num_programs(0)):",
         *indent(body),
     ]
 

@@ -27,7 +27,15 @@ def rewrite(graph: Graph) -> Graph:
         changed = changed or made is not None
         for item in made or [node]:
             nodes[item.name] = item
-    return replace(graph, nodes=nodes) if changed else graph
+    outputs: list[str] = []
+    for name in graph.outputs:
+        if nodes[name].is_leaf or name in outputs:
+            # What is returned is a tensor of its own, never an input.
+            copied = f"{name}_out{len(outputs)}"
+            nodes[copied] = Node(copied, "aten.clone", (Ref(name),), {}, nodes[name].shape, nodes[name].dtype)
+            name, changed = copied, True
+        outputs.append(name)
+    return replace(graph, nodes=nodes, outputs=tuple(outputs)) if changed else graph
 
 
 def _convolution(graph: Graph, node: Node) -> list[Node] | None:

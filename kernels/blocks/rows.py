@@ -99,7 +99,7 @@ class RowNest:
         start = ["r = tl.arange(0, BLOCK)"] if self.form == "whole" else []
         body = [*start, *setup, *kernel.top_lines()]
         kernel.lines = [
-            f"for row in range(tl.program_id(0), {rows}, tl.num_programs(0)):",
+            f"for row in range({kernel.first}, {rows}, tl.num_programs(0)):",
             *indent(body),
         ]
         kernel.work = rows_host
@@ -129,7 +129,7 @@ class RowNest:
             *kernel.top_lines(),
         ]
         kernel.lines = [
-            f"for piece in range(tl.program_id(0), {wrap(rows)} * {across}, tl.num_programs(0)):",
+            f"for piece in range({kernel.first}, {wrap(rows)} * {across}, tl.num_programs(0)):",
             *indent(body),
         ]
         kernel.work = f"{wrap(rows_host)} * triton.cdiv({width_host}, {block})"
