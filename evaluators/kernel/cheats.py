@@ -13,11 +13,18 @@ initial values.
 from __future__ import annotations
 
 import ast
+import codecs
+import inspect
+import io
+import re
+import textwrap
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from orienteer.environments.kernel.load import source_lines
 from orienteer.evaluators.kernel import vocabulary as words
-from orienteer.evaluators.kernel.scopes import Function, Names, bindings, stored_names
+from orienteer.evaluators.kernel.scopes import Function, Names, bindings, device_reads, import_time_nodes, stored_names
 from orienteer.evaluators.kernel.zones import kernel_findings, launching_findings
 
 __all__ = ["Finding", "check"]
@@ -36,10 +43,13 @@ class Finding:
 
 def check(source: str) -> list[Finding]:
     """Return the broken rules of a candidate file, in the order of their lines; none means that it may run."""
+    unreadable = [Finding(*item) for item in _text(source)]
+    if unreadable:
+        return unreadable
     try:
         tree = ast.parse(source)
         names = Names(tree)
-        found = [Finding(*item) for item in _run(tree, names)]
+        found = [Finding(*item) for item in [*_run(tree, names), *_kernel_texts(source, names)]]
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", 0) or 0
         text = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -62,6 +72,49 @@ def names_used(source: str) -> frozenset[str]:
 
 
 _Found = tuple[str, int, str]
+_NO_TEXT = re.compile("[^\\t\\n\\r -~\\xa0-\\u2027\\u202a-\\U0010ffff]")
+_DEF = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
+
+
+def _text(source: str) -> Iterator[_Found]:
+    """Refuse what makes one text read differently by two readers: unseen line ends, other encodings."""
+    if source.startswith("\ufeff"):
+        yield "syntax", 1, "line 1 begins with a byte order mark"
+        return
+    for number, line in enumerate(source_lines(source), 1):
+        for character in sorted(set(_NO_TEXT.findall(line))):
+            yield "syntax", number, f"line {number} holds the control character U+{ord(character):04X}"
+    try:
+        data = source.encode()
+    except UnicodeEncodeError as error:
+        number = len(source_lines(source[: error.start] + "x"))
+        yield "syntax", number, f"line {number} holds a character that UTF-8 cannot write"
+        return
+    for form in (data, "".join(source_lines(source)).encode()):
+        try:
+            cookie = tokenize.detect_encoding(io.BytesIO(form).readline)[0]
+            good = codecs.lookup(cookie).name == "utf-8"
+        except (SyntaxError, LookupError):
+            good = False
+        if not good:
+            yield "syntax", 1, "the file declares another encoding than utf-8"
+            return
+
+
+def _kernel_texts(source: str, names: Names) -> Iterator[_Found]:
+    """Triton reads a kernel's text again, from its first ``def``: that text must be the kernel that was checked."""
+    lines = source_lines(source)
+    for name, kernel in names.kernels.items():
+        first = kernel.decorator_list[0].lineno
+        try:
+            block = textwrap.dedent("".join(inspect.getblock(lines[first - 1 :])))
+            start = _DEF.search(block)
+            read = ast.parse(block[start.start() :]).body if start else []
+        except (SyntaxError, ValueError, tokenize.TokenError):
+            read = []
+        same = ast.FunctionDef(**{**dict(ast.iter_fields(kernel)), "decorator_list": []})
+        if not lines[first - 1].lstrip().startswith("@") or [ast.dump(n) for n in read] != [ast.dump(same)]:
+            yield "kernel-code", kernel.lineno, f"the text of the kernel {name} can be read in two ways"
 
 
 def _run(tree: ast.Module, names: Names) -> Iterator[_Found]:
@@ -69,6 +122,14 @@ def _run(tree: ast.Module, names: Names) -> Iterator[_Found]:
     yield from _everywhere(tree, names)
     yield from _classes(names)
     yield from _definitions(tree, names)
+    for node in device_reads(tree, names):
+        text = ast.unparse(node)[:60]
+        yield (
+            "reflection",
+            node.lineno,
+            f"use of {text}: a result may not depend on the device (device=x.device is fine)",
+        )
+    yield from _import_time(names)
     model = names.classes.get("ModelNew")
     if model is None:
         yield "contract", 0, "the file defines no class ModelNew"
@@ -134,6 +195,14 @@ def _everywhere(tree: ast.Module, names: Names) -> Iterator[_Found]:
             yield "reflection", node.lineno, "a class pattern that reads attributes"
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield from _decorators(node, names)
+
+
+def _import_time(names: Names) -> Iterator[_Found]:
+    """A tensor that is made when the file is loaded or a function defined outlives every call."""
+    for node, made in import_time_nodes(names):
+        path = names.path(made.func)
+        if path.startswith("torch.") and path not in words.STATELESS:
+            yield "state", node.lineno, f"call of {path} outside functions: what it makes is kept between calls"
 
 
 def _name(node: ast.Name, known: frozenset[str], names: Names) -> Iterator[_Found]:

@@ -150,7 +150,7 @@ class Names:
 
     # -- reaching ------------------------------------------------------------------------------------------------------
 
-    def reached(self, roots: Sequence[Function]) -> list[Function]:
+    def reached(self, roots: Sequence[ast.AST]) -> list[Function]:
         """Return every plain function and method that code of the roots can get at; kernels are left out."""
         seen: dict[ast.AST, None] = {}
         queue: list[ast.AST] = list(roots)
@@ -289,3 +289,117 @@ def bindings(tree: ast.Module) -> dict[str, list[ast.AST]]:
             out.setdefault(node.asname or node.name.split(".")[0], []).append(node)
         queue += list(ast.iter_child_nodes(node))
     return out
+
+
+# -- what is evaluated when, and where ---------------------------------------------------------------------------------
+
+
+def import_time_nodes(names: Names) -> Iterator[tuple[ast.expr, ast.Call]]:
+    """Yield calls made while the file is loaded, each with every call that it reaches in the file's own functions.
+
+    That is module level, class level, default arguments and decorators; bodies of lambdas there count as well, those of
+    functions only where they are called from there. ``if __name__ == "__main__"`` never runs.
+    """
+    queue: list[ast.AST] = list(names.tree.body)
+    while queue:
+        node = queue.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            queue += [*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)]
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
+            queue += node.orelse
+            continue
+        queue += list(ast.iter_child_nodes(node))
+        roots: list[ast.AST] = []
+        if isinstance(node, ast.Attribute):
+            roots += [f for group in names.methods_of.values() for f in group.get(node.attr, [])]
+        elif isinstance(node, ast.Call):
+            yield node, node
+            plain = isinstance(node.func, ast.Name) and node.func.id in ("dict", "list", "tuple", "set", "frozenset")
+            for item in ast.walk(node):
+                if isinstance(item, ast.Name) and not plain:
+                    roots += names.held.get(item.id, [])
+                    roots += [names.functions[item.id]] if item.id in names.functions else []
+                    # Methods that no one names: the constructor, representations, comparisons.
+                    group = names.methods_of.get(item.id, {})
+                    roots += [f for name, found in group.items() if name.startswith("__") for f in found]
+        for function in names.reached(roots):
+            for inner in names.own_nodes(function):
+                if isinstance(inner, ast.Call) and isinstance(node, ast.expr):
+                    yield node, inner
+
+
+def device_reads(tree: ast.Module, names: Names) -> Iterator[ast.Attribute | ast.Name]:
+    """Yield the expressions with which code learns where a tensor lies.
+
+    ``device=x.device`` passes a device on, ``device = x.device`` names it for that; a check that can only raise
+    (``assert x.device == z.device``) changes no result. Everything else is yielded.
+    """
+    guarded: set[int] = set()
+    for node in ast.walk(tree):
+        test = node.test if isinstance(node, ast.Assert) else None
+        if isinstance(node, ast.If) and not node.orelse and all(isinstance(s, ast.Raise) for s in node.body):
+            test = node.test
+        if test is not None and not any(isinstance(n, (ast.Call, ast.NamedExpr)) for n in ast.walk(test)):
+            guarded |= {id(n) for n in ast.walk(test)}
+        message = node.msg if isinstance(node, ast.Assert) else node if isinstance(node, ast.Raise) else None
+        if message is not None:
+            guarded |= {id(n) for n in ast.walk(message)}
+    #: Names that hold a device, with the function that binds them.
+    held: set[tuple[ast.AST | None, str]] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or id(node) in guarded:
+            continue
+        parent = names.parents.get(node)
+        if node.attr in words.DEVICE_ATTRIBUTES:
+            yield node
+        elif node.attr == "type":
+            called = isinstance(parent, ast.Call) and parent.func is node and (parent.args or parent.keywords)
+            if not called and not any(names.kernels.get(f.name) is f for f in _functions_round(node, names)):
+                yield node
+        elif node.attr == "device" and names.path(node) != "torch.device":
+            if isinstance(parent, ast.Assign) and all(isinstance(t, ast.Name) for t in parent.targets):
+                scope = next(iter(_functions_round(node, names)), None)
+                held |= {(scope, t.id) for t in parent.targets if isinstance(t, ast.Name)}
+            elif not _passes_device(node, names, held):
+                yield node
+    for _ in range(3):  # a device may be passed on from function to function
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and _holds(node, names, held):
+                _passes_device(node, names, held)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or id(node) in guarded:
+            continue
+        if _holds(node, names, held) and not _passes_device(node, names, held):
+            yield node
+
+
+def _holds(node: ast.Name, names: Names, held: set[tuple[ast.AST | None, str]]) -> bool:
+    return any((scope, node.id) in held for scope in [*_functions_round(node, names), None])
+
+
+def _passes_device(node: ast.expr, names: Names, held: set[tuple[ast.AST | None, str]]) -> bool:
+    """True for ``device=`` of torch and of the file's functions, whose parameter is held then, and for ``.to(...)``."""
+    parent = names.parents.get(node)
+    call = names.parents.get(parent) if isinstance(parent, ast.keyword) else parent
+    if not isinstance(call, ast.Call) or (isinstance(parent, ast.keyword) and parent.arg != "device"):
+        return False
+    if not isinstance(parent, ast.keyword):
+        return isinstance(call.func, ast.Attribute) and call.func.attr == "to" and node is not call.func
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if names.path(call.func).startswith("torch.") or (name == "to" or name.startswith("new_")):
+        return name not in names.methods
+    name = name or (call.func.id if isinstance(call.func, ast.Name) else "")
+    own = [names.functions[name]] if name in names.functions else []
+    own += [f for group in names.methods_of.values() for f in group.get(name, [])]
+    own += names.methods_of.get(name, {}).get("__init__", [])
+    held |= {(function, "device") for function in own}
+    return bool(own) and not any(function.args.kwarg for function in own)
+
+
+def _functions_round(node: ast.AST, names: Names) -> Iterator[Function]:
+    parent = names.parents.get(node)
+    while parent is not None:
+        if isinstance(parent, Function):
+            yield parent
+        parent = names.parents.get(parent)

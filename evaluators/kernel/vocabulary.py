@@ -84,12 +84,12 @@ WRAPPER_METHODS = _words(
     """
     append extend insert pop items keys values get index count copy join format startswith endswith lower upper strip
     update setdefault split replace as_integer_ratio bit_length is_integer removeprefix removesuffix union
-    size dim ndimension numel nelement element_size stride storage_offset data_ptr is_contiguous is_floating_point
-    is_complex get_device contiguous view view_as reshape reshape_as permute transpose t unsqueeze squeeze flatten
+    size dim ndimension numel nelement element_size stride storage_offset is_contiguous is_floating_point
+    is_complex contiguous view view_as reshape reshape_as permute transpose t unsqueeze squeeze flatten
     unflatten expand expand_as as_strided narrow select unbind chunk swapaxes swapdims movedim moveaxis to type
     type_as float half double bfloat16 int long short byte bool char clone detach requires_grad_ cpu fill_ zero_ copy_
-    new_empty new_empty_strided new_zeros new_ones new_full item is_pinned contiguous_format from_tensor parameters
-    named_parameters buffers eval train unfold ravel mT squeeze_ unsqueeze_ is_cuda adjoint cache_clear
+    new_empty new_empty_strided new_zeros new_ones new_full item contiguous_format from_tensor parameters
+    named_parameters buffers eval train unfold ravel mT squeeze_ unsqueeze_ adjoint cache_clear
     """
 )
 #: Attributes and methods that lead out of the world of tensors: raw storage, files, frames, hooks, patches.
@@ -103,6 +103,18 @@ FORBIDDEN_ATTRIBUTES = _words(
     register_load_state_dict_pre_hook register_post_accumulate_grad_hook add_pre_run_hook pre_run_hooks rewritten_fn
     load_module exec_module cuda record_stream set_ resize_ with_traceback mro __subclasses__
     """
+)
+#: Attributes that tell where a tensor lies: with them a candidate could behave otherwise where it is judged.
+DEVICE_ATTRIBUTES = _words(
+    """
+    is_cuda is_cpu is_xpu is_npu is_mps is_hpu is_ipu is_xla is_mtia is_maia is_ort is_vulkan is_meta is_mkldnn
+    is_privateuseone is_pinned is_shared get_device data_ptr
+    """
+)
+#: Functions of ``torch`` whose results hold no elements; they may be called when the file is loaded.
+STATELESS = frozenset(
+    f"torch.{name}"
+    for name in ("finfo", "iinfo", "device", "Size", "no_grad", "inference_mode", "get_default_dtype", "promote_types")
 )
 #: What ``nn.Module`` has and a candidate's module may not replace: the harness (and ``__call__``) rely on it.
 MODULE_MEMBERS = _words(
@@ -171,7 +183,7 @@ KERNEL_ATTRIBUTES = LANGUAGE | _words(
     """
 )
 KERNEL_BUILTINS = _words(
-    "range min max abs len float int bool tuple list print isinstance None True False zip enumerate str"
+    "range min max abs len float int bool tuple list print isinstance None True False zip enumerate"
 )
 
 

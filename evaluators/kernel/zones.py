@@ -42,6 +42,58 @@ def kernel_findings(kernel: Function, names: Names) -> Iterator[_Found]:
             yield from _kernel_name(kernel, node, names)
         elif isinstance(node, ast.Attribute):
             yield from _kernel_attribute(kernel, node, names)
+        elif _logical(node) and not (
+            _logical(names.parents[node]) or _tested(node, names) or _truth(node, kernel, names)
+        ):
+            what = f"the value of {ast.unparse(node)[:60]!r} (the language's and, or, not give no numbers)"
+            yield _in_kernel(kernel, node, what)
+
+
+def _logical(node: ast.AST) -> bool:
+    return isinstance(node, ast.BoolOp) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
+
+
+def _tested(node: ast.AST, names: Names) -> bool:
+    """True for what is only asked for its truth."""
+    parent = names.parents[node]
+    if isinstance(parent, ast.comprehension):
+        return any(node is item for item in parent.ifs)
+    return isinstance(parent, (ast.If, ast.While, ast.Assert, ast.IfExp)) and parent.test is node
+
+
+def _truth(node: ast.AST, kernel: Function, names: Names, depth: int = 0) -> bool:
+    """True for comparisons, compile-time names and logic of them: interpreter and compiler agree on their values."""
+    if isinstance(node, ast.BoolOp):
+        return all(_truth(item, kernel, names, depth) for item in node.values)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _truth(node.operand, kernel, names, depth)
+    if isinstance(node, ast.Compare):
+        return True
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, bool)
+    if not isinstance(node, ast.Name) or depth > 8:
+        return False
+    arguments = {a.arg: a.annotation for a in ast.walk(kernel.args) if isinstance(a, ast.arg)}
+    stores = [n for n in ast.walk(kernel) if isinstance(n, ast.Name) and n.id == node.id and _stored(n)]
+    if node.id in arguments:
+        return not stores and _compile_time(arguments[node.id], names)
+    if not stores:
+        return node.id not in names.locals(kernel) and _constant(node.id, names)
+    for store in stores:
+        parent = names.parents[store]
+        if isinstance(parent, ast.AnnAssign) and _compile_time(parent.annotation, names):
+            continue
+        if not isinstance(parent, (ast.Assign, ast.AnnAssign)) or parent.value is None:
+            return False
+        if not _truth(parent.value, kernel, names, depth + 1):
+            return False
+    return True
+
+
+def _compile_time(annotation: ast.expr | None, names: Names) -> bool:
+    if isinstance(annotation, ast.Constant):
+        return annotation.value in ("tl.constexpr", "constexpr", "triton.language.constexpr")
+    return annotation is not None and names.path(annotation) == "triton.language.constexpr"
 
 
 def _stored(node: ast.Name) -> bool:
@@ -181,17 +233,50 @@ class _Launching:
                 yield "fallback", node.lineno, "try/except in code that forward reaches: no fallback is allowed"
             elif isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.MatMult):
                 yield "library-call", node.lineno, "the operator @ outside a kernel"
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
+                yield from self._text([node.right], node)
             elif isinstance(node, (ast.BinOp, ast.UnaryOp)) and _touches_parameter(node):
                 text = ast.unparse(node)[:80]
                 yield "library-call", node.lineno, f"tensor arithmetic outside a kernel: {text}"
             elif isinstance(node, ast.Attribute):
                 yield from self._attribute(node)
+            elif isinstance(node, ast.FormattedValue):
+                yield from self._text([node.value], node)
+            elif isinstance(node, ast.Name) and node.id in ("str", "repr") and not self.names.is_local(node):
+                yield from self._text_function(node)
             elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and self._lasting(node.value):
                 yield (
                     "state",
                     node.lineno,
                     f"{ast.unparse(node)[:60]} outlives the call: a result depends on inputs only",
                 )
+
+    def _text(self, values: Sequence[ast.expr], place: ast.expr) -> Iterator[_Found]:
+        for value in values:
+            if not self._harmless(value, place):
+                yield "reflection", place.lineno, f"the text of {ast.unparse(value)[:60]}, which may name a device"
+
+    def _text_function(self, node: ast.Name) -> Iterator[_Found]:
+        parent = self.names.parents.get(node)
+        if isinstance(parent, ast.Call) and parent.func is node:
+            yield from self._text(parent.args, parent)
+        elif isinstance(parent, ast.Call) and self.names.path(parent.func) not in ("isinstance", "issubclass"):
+            yield "reflection", node.lineno, f"{node.id} as a value: the text of a tensor names its device"
+
+    def _harmless(self, value: ast.AST, place: ast.AST) -> bool:
+        """True where a value's text says nothing of its device, or is only an error's message or printed."""
+        if isinstance(value, ast.Attribute) and value.attr in ("dtype", "shape", "ndim"):
+            return True
+        method = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
+        if method in ("size", "dim", "numel", "stride", "element_size"):
+            return True
+        child, parent = place, self.names.parents.get(place)
+        while parent is not None and parent is not self.function:
+            printed = isinstance(parent, ast.Call) and self.names.path(parent.func) == "print"
+            if printed or isinstance(parent, ast.Raise) or (isinstance(parent, ast.Assert) and parent.msg is child):
+                return True
+            child, parent = parent, self.names.parents.get(parent)
+        return isinstance(value, ast.Constant)
 
     def _attribute(self, node: ast.Attribute) -> Iterator[_Found]:
         if not isinstance(node.ctx, ast.Load):
@@ -327,6 +412,8 @@ class _Launching:
             yield "library-call", node.lineno, f"call of the submodule self.{name}: compute it in a Triton kernel"
         elif name == "__init__" and self.function.name == "__init__":
             return
+        elif name == "format":
+            yield from self._text([*node.args, *(k.value for k in node.keywords)], node)
         elif name in ("forward", "__call__", "apply"):
             yield "library-call", node.lineno, f"call of .{name}(): compute it in a Triton kernel"
         elif isinstance(owner, ast.Name) and owner.id in names.classes and name in names.methods:
@@ -347,6 +434,10 @@ class _Launching:
 def _library(node: ast.AST, names: Names) -> bool:
     """True for a path into a library; those are judged by their path."""
     return names.path(node).split(".")[0] in ("torch", "triton", "math", "typing")
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _rooted_in_self(node: ast.AST) -> bool:

@@ -201,4 +201,36 @@ HONEST_SOURCES: dict[str, str] = {
     "two-launches-one-output": file(
         LAUNCH + plain("axpy[(1,)](x, self.scale, z, out, n, x.shape[1], BLOCK=16)\nreturn out,")
     ),
+    "windows-line-ends": file().replace("\n", "\r\n"),
+    "cookie-of-utf-8": "# -*- coding: utf-8 -*-\n" + file(top="# größer, 大, \U0001f600\n"),
+    "docstring-with-lines": file(
+        kernel=KERNEL.replace(
+            "    for block", '    """Fused.\n\n    def of the result: x * s + z\n    """\n    for block'
+        )
+    ),
+    "kernel-under-if": file(kernel="if True:\n" + "".join(f"    {line}\n" for line in KERNEL.strip().splitlines())),
+    "logic-in-tests": file(
+        kernel=KERNEL.replace(
+            "    for block",
+            "    if n and cols > 1 or not n:\n        tl.static_assert(BLOCK > 1 and BLOCK < 4096)\n"
+            "    EVEN: tl.constexpr = BLOCK % 2 == 0\n    last = not (n > 4) and EVEN\n    wide = 2 if n and cols else 1\n"
+            "    both = last or (0 < n and n < 5)\n    for block",
+        )
+    ),
+    "device-passed-on": file(
+        plain(
+            "assert x.is_cuda and x.device == z.device, f'{x.device}'\nif z.device != x.device:\n"
+            "    raise ValueError(f'{x} and {z.device}')\ndevice = x.device\nt = torch.zeros((1,), device=device)\n"
+            "t = t.to(x.device).to(device, x.dtype).new_empty(1, device=device)\nbuf = make(1, device=device)"
+        )
+        + HONEST,
+        top="def make(n, device=None):\n    return torch.empty(n, device=device)\n",
+    ),
+    "texts-of-sizes": file(launched("key = f'{x.dtype}-{x.size(0)}' + str(x.dtype)\nprint(f'{n}')\nreturn out")),
+    "module-level-names": file(
+        top="EPS = torch.finfo(torch.float32).eps\nDTYPES = (torch.float32, torch.float16)\nCPU = torch.device('cpu')\n"
+        "\n\ndef helper(n):\n    return torch.empty(n)\n\n\nTABLE = dict(h=helper)\n\n\n"
+        "class Op:\n    def __init__(self):\n        self.block = 16\n\n    def run(self, n):\n        return torch.empty(n)\n\n\n"
+        "OP = Op()\n"
+    ),
 }

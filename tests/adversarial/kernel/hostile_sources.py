@@ -472,6 +472,112 @@ STATIC: dict[str, tuple[str, str]] = {
         "kernel-code",
         file(plain("axpy[(1,)](x, f, z, x, 1, 1, BLOCK=16)\nreturn x"), top="def f():\n    return 1\n"),
     ),
+    # -- one text, two readings
+    **{
+        f"separator-{ord(c):x}": ("syntax", file(top=f"# {c}{c}\n'{c}'\n"))
+        for c in "\x01\x0b\x0c\x1c\x1d\x1e\x7f\x85\u2028\u2029"
+    },
+    "separator-hides-a-kernel": (
+        "syntax",
+        file(top="# " + "\u2028" * 9, kernel=f'"""{KERNEL.replace("x * s + z", "x")}"""{KERNEL}'),
+    ),
+    "lone-surrogate": ("syntax", file(top="x = '\ud800'")),
+    "byte-order-mark": ("syntax", "\ufeff" + file()),
+    "cookie": ("syntax", "# coding: raw_unicode_escape\n" + file()),
+    "cookie-second-line": ("syntax", "#!/usr/bin/python\n# -*- coding: latin-1 -*-\n" + file()),
+    "cookie-after-carriage-return": ("syntax", "#\r# vim: set fileencoding=utf_7 :\r" + file()),
+    "cookie-unknown": ("syntax", "# coding: no-such-thing\n" + file()),
+    "kernel-in-a-decorator": (
+        "kernel-code",
+        file(
+            kernel=f"@triton.autotune(configs=[], key=['''{KERNEL.replace('@triton.jit', '').replace('x * s', 'x')}'''])"
+            + KERNEL
+        ),
+    ),
+    "kernel-in-its-own-text": (
+        "kernel-code",
+        file(
+            kernel="if True:\n"
+            + "".join(f"    {line}\n" for line in KERNEL.strip().splitlines()).replace(
+                "        for block", "        '''\ndef axpy(x_ptr, s_ptr):\n  '''\n        for block", 1
+            )
+        ),
+    ),
+    # -- logic as a number: interpreter and compiler disagree
+    **{
+        f"logic-{name}": ("kernel-code", file(kernel=KERNEL.replace("x * s + z", f"x * s + z + ({text}) * 1.0")))
+        for name, text in {
+            "and": "n and 2",
+            "or": "cols or 2",
+            "not": "not n",
+            "nested": "(n > 1) and (cols or 2)",
+            "in-a-test": "1 if (n and 2) == 2 else 3",
+            "constexpr-and-number": "BLOCK and 2",
+            "call": "tl.abs(n and 2)",
+        }.items()
+    },
+    "logic-held": (
+        "kernel-code",
+        file(kernel=KERNEL.replace("    for block", "    t = n\n    t = n > 1\n    u = t and n > 2\n    for block")),
+    ),
+    "text-in-a-kernel": (
+        "kernel-code",
+        file(kernel=KERNEL.replace("    for block", "    if str(BLOCK) == '16':\n        n = 0\n    for block")),
+    ),
+    # -- a look at where the tensors lie
+    **{
+        f"device-{name}": ("reflection", file(launched(f"{text}\nreturn out"), top=top))
+        for name, (text, top) in {
+            "is-cuda": ("n = 1 if x.is_cuda else 2", ""),
+            "is-cpu": ("if x.is_cpu:\n    n = 2", ""),
+            "get-device": ("n = x.get_device()", ""),
+            "address": ("n = x.data_ptr()", ""),
+            "type": ("n = 1 if x.device.type == 'cpu' else 2", ""),
+            "index": ("n = 1 if x.device.index is None else 2", ""),
+            "compared": ("if x.device == torch.device('cpu'):\n    n = 2", ""),
+            "held": ("d = x.device\nn = 1 if d == torch.device('cpu') else 2", ""),
+            "held-type": ("d = x.device\nn = len(d.type)", ""),
+            "tensor-type": ("n = len(x.type())", ""),
+            "in-a-list": ("n = [x.device].count(torch.device('cpu'))", ""),
+            "passed": ("n = f(device=x.device)", "def f(device):\n    return device == torch.device('cpu')\n"),
+            "passed-on": (
+                "n = f(device=x.device)",
+                "def f(device):\n    return g(device=device)\n\n\ndef g(device):\n    return len({device})\n",
+            ),
+            "in-a-dict": ("n = dict(device=x.device)['device'] == torch.device('cpu')", ""),
+            "str": ("n = len(str(x))", ""),
+            "repr": ("n = len(repr(x))", ""),
+            "f-string": ("n = len(f'{x}')", ""),
+            "format": ("n = len('{}'.format(x))", ""),
+            "percent": ("n = len('%s' % x)", ""),
+            "mapped-str": ("n = len(list(map(str, [x]))[0])", ""),
+            "assert-with-walrus": ("assert (n := x.is_cuda) or True", ""),
+            "own-field": ("n = 1 if x.is_cuda else 2", "class Own:\n    is_cuda = 1\n"),
+        }.items()
+    },
+    # -- a tensor that outlives the calls
+    **{
+        f"tensor-{name}": ("state", file(top=top))
+        for name, top in {
+            "module": "SEEN = torch.zeros(1)",
+            "module-alias": "from torch import zeros as z\nSEEN = [z(1)]",
+            "module-type": "SEEN = torch.Tensor(1)",
+            "module-parameter": "SEEN = nn.Parameter(torch.empty(1))",
+            "module-under-if": "if True:\n    SEEN = torch.ones(1)",
+            "module-function": "def make():\n    return torch.zeros(1)\n\n\nSEEN = make()",
+            "module-function-held": "def make():\n    return torch.zeros(1)\n\n\nF = make\nSEEN = F()",
+            "module-function-mapped": "def make(n):\n    return torch.zeros(n)\n\n\nSEEN = list(map(make, [1]))",
+            "module-lambda": "SEEN = (lambda: torch.zeros(1))()",
+            "module-object": "class H:\n    def __init__(self):\n        self.a = torch.zeros(1)\n\n\nSEEN = H()",
+            "module-method": "class H:\n    @staticmethod\n    def a():\n        return torch.zeros(1)\n\n\nSEEN = H.a()",
+            "class": "class H:\n    SEEN = torch.zeros(1)\n",
+            "default": "def h(a=torch.zeros(1)):\n    return a\n",
+            "keyword-default": "def h(*, a=torch.zeros(1)):\n    return a\n",
+            "lambda-default": "h = lambda a=torch.zeros(1): a",
+        }.items()
+    },
+    "tensor-class-attribute": ("state", file(members="    seen = torch.zeros(1)\n")),
+    "tensor-method-default": ("state", file(members="    def h(self, a=torch.zeros(1)):\n        return a\n")),
     # -- no file at all
     "syntax": ("syntax", "def broken(:\n"),
     "null-byte": ("syntax", "x = 1\0"),
@@ -574,8 +680,8 @@ RUN: dict[str, tuple[tuple[str, ...], str]] = {
     "first-call-only": (
         ("mismatch", "nonfinite"),
         file(
-            HONEST.replace("out, n, x.shape[1]", "out, DONE, n, x.shape[1]"),
-            top="DONE = torch.zeros(1)\n",
+            HONEST.replace("out, n, x.shape[1]", "out, self.done, n, x.shape[1]"),
+            init="        self.done = torch.zeros(1)\n",
             kernel=KERNEL.replace("o_ptr, n", "o_ptr, d_ptr, n")
             .replace("    for block", "    done = tl.load(d_ptr)\n    for block")
             .replace(
@@ -587,8 +693,8 @@ RUN: dict[str, tuple[tuple[str, ...], str]] = {
     "output-memory-reused": (
         ("cheat:state",),
         file(
-            HONEST.replace("torch.empty_like(x)", "BUFFER[: x.numel()].view(x.shape)"),
-            top="BUFFER = torch.empty(1 << 20)\n",
+            HONEST.replace("torch.empty_like(x)", "self.buffer[: x.numel()].view(x.shape)"),
+            init="        self.buffer = torch.empty(1 << 20)\n",
         ),
     ),
     "half-precision": (
