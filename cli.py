@@ -47,8 +47,9 @@ def main() -> NoReturn:
     arguments = sys.argv[1:]
     stops = _Stops("--json" in arguments)
     try:
-        stops.install()
+        # First, so that no descriptor of ours takes the number of a standard stream that is closed.
         _mend_streams()
+        stops.install()
         code = _guarded(arguments, stops)
         if stops.heard:
             code = INTERRUPTED if stops.spoken else code

@@ -10,6 +10,7 @@ from orienteer.errors import StoreError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_FULL_DATABASE = "{what} cannot be written, the disk seems to be full"
 
 #: What SQLite (and friends) say, what is wrong, what to do. First match wins; matched in lower case.
 _SAYINGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
@@ -25,7 +26,7 @@ _SAYINGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (
         ("database or disk is full", "disk i/o error", "no space left"),
-        "{what} cannot be written, the disk seems to be full",
+        _FULL_DATABASE,
         "free some space on its disk, then `agent runs resume`; nothing recorded so far is lost",
     ),
     (
@@ -58,13 +59,23 @@ def from_os(exc: OSError, what: str) -> StoreError:
     return StoreError(f"{what} cannot be used ({exc.strerror or exc})", "check the path, or set ORIENTEER_HOME")
 
 
-def from_database(exc: BaseException, what: str) -> StoreError:
-    """Return the readable form of a database error (of SQLAlchemy or of the driver)."""
+def from_database(exc: BaseException, what: str, *, new: bool = False) -> StoreError:
+    """Return the readable form of a database error (of SQLAlchemy or of the driver).
+
+    Args:
+        exc: the error.
+        what: the database, as a person would call it.
+        new: it was just being made, so that there is nothing in it to go on with.
+    """
     cause = getattr(exc, "orig", None) or exc
     text = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
     lower = text.lower()
     for sayings, problem, cure in _SAYINGS:
         if any(saying in lower for saying in sayings):
+            if new and problem == _FULL_DATABASE:
+                cure = (
+                    "free some space on its disk, or choose another place with ORIENTEER_HOME; nothing was left behind"
+                )
             return StoreError(problem.format(what=what), cure)
     return StoreError(f"{what} failed ({text})", "check the database and its address, then try again")
 

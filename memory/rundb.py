@@ -79,6 +79,7 @@ class RunDB:
         try:
             with self._translated():
                 self._check(create)
+            self._opened = _identity(self.file)
         except BaseException:
             self.engine.dispose()
             raise
@@ -150,6 +151,18 @@ class RunDB:
                 path.unlink(missing_ok=True)
                 raise from_database(exc, f"the backup {path}") from exc
         return path
+
+    def check_place(self) -> None:
+        """See that the path still leads to the file that was opened; without effect where there is no file.
+
+        Raises:
+            StoreError: the file was deleted, moved or replaced, so that what is written is nowhere to be found.
+        """
+        if _identity(self.file) != self._opened:
+            raise StoreError(
+                f"{self.what} was deleted, moved or replaced while it was in use",
+                "put it back if it was moved; otherwise what this run recorded is lost, start it again",
+            )
 
     def close(self) -> None:
         """Close all connections. The object must not be used afterwards."""
@@ -291,16 +304,20 @@ class RunDB:
                     conn.rollback()
                     raw: Any = conn.connection.driver_connection
                     raw.execute("PRAGMA auto_vacuum=INCREMENTAL")
-                    raw.execute("PRAGMA journal_mode=WAL")
                     raw.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                with self._writer.begin() as conn:
+                with self._durable.begin() as conn:
                     migrate(conn)
+                with engine.connect() as conn:
+                    conn.rollback()
+                    # Last of all: what is in a write-ahead log reaches the file at the closing only, and SQLite does
+                    # not say when that fails.
+                    conn.connection.driver_connection.execute("PRAGMA journal_mode=WAL")  # type: ignore[union-attr]
             finally:
                 engine.dispose()
             with contextlib.suppress(FileExistsError):  # another process made it meanwhile: take that one
                 os.link(temporary, path)
         except (sa.DBAPIError, sqlite3.Error) as exc:
-            raise from_database(exc, self.what) from exc
+            raise from_database(exc, self.what, new=True) from exc
         except OSError as exc:
             raise from_os(exc, self.what) from exc
         finally:
@@ -318,6 +335,17 @@ def migrate(conn: Connection, target: str = "head") -> None:
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = conn
     command.upgrade(config, target)
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    """Return what tells a file from another one of its name; None where there is none."""
+    if path is None:
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _has_content(path: Path) -> bool:

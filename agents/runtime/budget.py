@@ -73,6 +73,10 @@ class Budget:
         if self.limits.time is not None and self.active_s >= self.limits.time:
             raise BudgetReached(f"the time budget of {self.limits.time:g} s is used up", "resume with a larger --time")
 
+    def time_left(self) -> float | None:
+        """Return the seconds that are left, zero when the time is up; None: no limit."""
+        return None if self.limits.time is None else max(0.0, self.limits.time - self.active_s)
+
     # -- evaluations ------------------------------------------------------------------------------------------------
 
     def evaluations_left(self, performed: int) -> int | None:
@@ -101,11 +105,11 @@ class Budget:
             Interrupted: the run was stopped while waiting.
         """
         me = threading.get_ident()
-        self.check_time()
         if cost is None and self.limits.cost is not None:
             self._say_blind()
         with self._changed:
             while True:
+                self.check_time()
                 reached = self._reached(tokens, cost, *self._flying())
                 if reached is None:
                     self._count += 1

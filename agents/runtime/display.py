@@ -79,6 +79,8 @@ class Display:
         line = self._line(event.kind, facts)
         if line is None:
             return
+        text = line.lstrip(" ")
+        line = " " * (len(line) - len(text)) + plainly.clean(text)
         if self._live is not None:
             if event.kind in ("step.plan", "run.start", "proposal.failed"):
                 return
@@ -140,7 +142,7 @@ class Display:
         table.add_column("detail", no_wrap=True, overflow="ellipsis", ratio=1)
         for task, row in self._rows.items():
             state = Text(row["state"], style=styles.get(row["state"], ""))
-            table.add_row(Text(task), state, row["tries"], Text(_short(row["detail"], 200)))
+            table.add_row(Text(plainly.clean(task)), state, row["tries"], Text(_short(row["detail"], 200)))
         return table
 
 

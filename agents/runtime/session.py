@@ -161,6 +161,7 @@ class Session:
             except Interrupted as stop:
                 reason = self._beat.reason or "stopped"
                 self._end("interrupted", reason)
+                self._db.check_place()
                 raise Interrupted(
                     f"run {self._id} was stopped" + (f" ({self._beat.reason})" if self._beat.reason else ""),
                     self._hint,
@@ -295,6 +296,8 @@ class Session:
 
     def _finish(self, status: str, reason: str) -> RunReport:
         """Write the end of a run that ended by its own rules, and report it."""
+        # Writing to a file that somebody deleted works to the end, and then all is gone.
+        self._db.check_place()
         newest = self._journal.last_state(complete=False)
         result: dict[str, Any] = {}
         if newest is not None:

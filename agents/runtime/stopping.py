@@ -54,7 +54,11 @@ def stoppable(cancel: threading.Event, mark: Callable[[], None], *, enabled: boo
     finally:
         for number, old in caught.items():
             signal.signal(number, old)
-        signal.set_wakeup_fd(before)
+        try:
+            signal.set_wakeup_fd(before)
+        except (OSError, ValueError):
+            # Whoever owned it closed it meanwhile, or made something else of it.
+            signal.set_wakeup_fd(-1)
         _REPLACED.clear()
         # Not by closing: a child that was forked meanwhile may hold the other end open.
         os.write(writer, bytes([_OVER]))

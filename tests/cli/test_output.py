@@ -113,6 +113,8 @@ def test_readers_that_go_away_and_outputs_that_cannot_be_written(done):
     assert ended.code == 1 and "No space left" in ended.line
     closed = done.alone("runs", "ls", prefix=("bash", "-c", 'exec "$@" >&- 2>&- <&-', "x"))
     assert closed.code == 0
+    closed = done.alone("run", TOY, "--home", "elsewhere", prefix=("bash", "-c", 'exec "$@" >&- 2>&- <&-', "x"))
+    assert closed.code == 0
     narrow = done.alone("runs", "show", "last", env={"LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
     assert narrow.code == 0 and narrow.err == ""
 

@@ -376,3 +376,74 @@ def test_documented_schema_names_every_table_and_column():
         assert f"`{table.name}`" in text
         for column in table.columns:
             assert f"`{column.name}`" in text, f"{table.name}.{column.name}"
+
+
+FILL = """
+    import os, resource, sys
+    from pathlib import Path
+    from orienteer.errors import StoreError
+    from orienteer.memory.rundb import RunDB
+    kind, place = sys.argv[1], Path(sys.argv[2])
+    for size in (*range(8, 260, 12), 2000):
+        if kind == "mount":
+            assert os.system(f"mount -t tmpfs -o size={size}k none '{place}'") == 0
+        else:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size << 10, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        file = place / "runs.sqlite"
+        try:
+            RunDB(file).close()
+            print("made")
+        except StoreError as exc:
+            assert "full" in str(exc) and "free some space" in exc.cure, exc
+            print("full")
+        names = [p.name for p in place.iterdir()]
+        assert not names or ("runs.sqlite" in names and not any(n.endswith(".new") for n in names)), names
+        if kind == "mount" and names:
+            # What is there is whole: with space it opens.
+            assert os.system(f"mount -o remount,size=4m '{place}'") == 0
+            RunDB(file).close()
+        elif names:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+            RunDB(file).close()
+            file.unlink()
+        if kind == "mount":
+            assert os.system(f"umount '{place}'") == 0
+"""
+
+
+@pytest.mark.parametrize("kind", ["mount", "limit"])
+def test_a_disk_that_is_full_at_the_start_is_said_and_nothing_half_made_stays(tmp_path, kind):
+    prefix = ["unshare", "-rm"] if kind == "mount" else []
+    if prefix:
+        try:
+            probe = subprocess.run([*prefix, "mount", "-t", "tmpfs", "none", str(tmp_path)], check=False)
+        except FileNotFoundError:
+            pytest.skip("there is no unshare")
+        if probe.returncode:
+            pytest.skip("this user cannot mount in a namespace of its own")
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", textwrap.dedent(FILL), kind, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.split()
+    assert said[0] == "full" and said[-1] == "made"
+
+
+@pytest.mark.parametrize("way", ["deleted", "replaced", "moved"])
+def test_a_file_that_is_gone_from_its_place_is_noticed(tmp_path, way):
+    path = tmp_path / "runs.sqlite"
+    with RunDB(path) as db:
+        add(db)
+        db.check_place()
+        if way == "moved":
+            path.rename(tmp_path / "other.sqlite")
+        else:
+            path.unlink()
+        if way == "replaced":
+            path.write_bytes(b"")
+        with pytest.raises(StoreError, match="while it was in use"):
+            db.check_place()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -184,3 +185,17 @@ def test_bench_measures(home):
     assert names["start"]["met"] is True and 0 < names["cpu_per_step"]["value"] < 1000
     json.dumps(found, allow_nan=False)
     assert not home.exists()  # measured in a place of its own
+
+
+@pytest.mark.parametrize("what", ["database", "home"])
+def test_a_database_deleted_under_a_run_is_no_success(home, what):
+    def delete(event):
+        if event.kind == "step.learn" and event.step == 2:
+            if what == "home":
+                shutil.rmtree(home)
+            for path in home.glob("runs.sqlite*"):
+                path.unlink()
+
+    with pytest.raises(StoreError):
+        start_run(toy(home=home), delete)
+    assert list_runs() == []

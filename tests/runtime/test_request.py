@@ -155,3 +155,18 @@ def test_waiting_for_calls_in_flight_ends_when_they_settle_or_the_run_stops():
 def test_bad_requests(bad):
     with pytest.raises(UsageError):
         RunConfig("x", **bad).document()
+
+
+def test_time_that_is_up_ends_also_a_wait_for_calls_in_flight():
+    now = [0.0]
+    budget = Budget(Budgets(tokens=100, time=10), clock=lambda: now[0])
+    assert budget.time_left() == 10
+    assert Budget(Budgets()).time_left() is None
+    other = threading.Thread(target=lambda: budget.reserve(80, 0.0))
+    other.start()
+    other.join()
+    later = threading.Timer(0.1, lambda: now.__setitem__(0, 11.0))
+    later.start()
+    with pytest.raises(BudgetReached, match="time"):
+        budget.reserve(50, 0.0)
+    assert budget.time_left() == 0

@@ -266,6 +266,22 @@ def test_a_forked_child_dies_of_its_own_signal_and_the_run_does_not_notice():
     assert signal.getsignal(signal.SIGTERM) is before and not marks
 
 
+def test_a_wake_up_descriptor_that_its_owner_spoiled_is_no_fault_of_the_run():
+    from orienteer.agents.runtime.stopping import stoppable
+
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer)
+    try:
+        with stoppable(threading.Event(), lambda: None):
+            os.set_blocking(writer, True)
+        assert signal.set_wakeup_fd(-1) == -1
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)
+
+
 def test_a_live_run_cannot_be_resumed_and_a_dead_one_at_once(home, log, forks):
     server = forks()
     pid = server.start(config=request(home, log, "offline", delay=0.3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,36 @@ LARGER = 4
 MOST_TOKENS = 65_536
 #: Characters of a malformed reply that go back to the model.
 _QUOTED = 8_000
+
+
+class _Until(threading.Event):
+    """The run's cancel event, and set as well once the run's time is up: models need to watch one thing only.
+
+    Args:
+        cancel: the run's event.
+        seconds: from now on; None for ever.
+    """
+
+    def __init__(self, cancel: threading.Event, seconds: float | None) -> None:
+        super().__init__()
+        self._cancel = cancel
+        self._moment = None if seconds is None else time.monotonic() + seconds
+
+    def late(self) -> bool:
+        """Say whether the time is up."""
+        return self._moment is not None and time.monotonic() >= self._moment
+
+    def is_set(self) -> bool:
+        """Say whether the run was stopped or its time is up."""
+        return self._cancel.is_set() or self.late()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the stop or the end of the time, ``timeout`` seconds at most."""
+        if self._moment is not None:
+            left = max(0.0, self._moment - time.monotonic())
+            timeout = left if timeout is None else min(timeout, left)
+        self._cancel.wait(timeout)
+        return self.is_set()
 
 
 class ModelSession:
@@ -86,6 +117,8 @@ class ModelSession:
                 try:
                     reply = self._exchange(request, parts)
                 except BudgetReached:
+                    if self._budget is not None and self._budget.time_left() == 0:
+                        raise
                     # The budget may still hold questions of the usual size.
                     raise self._failed(
                         parts, "truncated", "the token limit cut the reply, no budget for more"
@@ -160,9 +193,17 @@ class ModelSession:
         tokens_in = tokens_out = 0
         cost: float | None = cost_of(price, 0, 0)
         try:
+            until = _Until(self._cancel, self._budget.time_left() if self._budget else None)
             call = self._ledger.sent(sha, self.name, request.to_plain(), wanted)
             try:
-                reply = self._model.complete(request, self._cancel, self._emit)
+                try:
+                    reply = self._model.complete(request, until, self._emit)
+                except Interrupted as stop:
+                    if self._cancel.is_set() or not until.late():
+                        raise
+                    raise BudgetReached(
+                        "the time budget was used up while a model call was in flight", "resume with a larger --time"
+                    ) from stop
             except ModelFailure as error:
                 tokens_in, tokens_out = error.tokens_in, error.tokens_out
                 cost = cost_of(price, tokens_in, tokens_out)
@@ -170,7 +211,7 @@ class ModelSession:
                 raise
             except BaseException as error:
                 # Sent and never answered: the prompt may have been billed.
-                if isinstance(error, (Interrupted, KeyboardInterrupt)):
+                if isinstance(error, (Interrupted, BudgetReached, KeyboardInterrupt)):
                     tokens_in, cost = prompt, cost_of(price, prompt, 0)
                 self._ledger.failed(call, type(error).__name__, str(error), tokens_in, 0, cost)
                 raise

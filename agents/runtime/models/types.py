@@ -190,7 +190,7 @@ class ModelLedger(Protocol):
 
 
 class TokenBudget(Protocol):
-    """The run's limits on tokens and money, work in flight included."""
+    """The run's limits on tokens, money and time, work in flight included."""
 
     def reserve(self, tokens: int, cost: float | None) -> Any:
         """Set tokens and money aside and return the reservation.
@@ -198,6 +198,10 @@ class TokenBudget(Protocol):
         Raises:
             BudgetReached: the limits allow no such call.
         """
+        ...
+
+    def time_left(self) -> float | None:
+        """Return the seconds that a call may take at most; None when there is no limit."""
         ...
 
     def settle(self, reservation: Any, tokens: int, cost: float | None) -> None:

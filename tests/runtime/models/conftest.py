@@ -249,6 +249,9 @@ class Budget:
             self.held += tokens
             return tokens
 
+    def time_left(self) -> float | None:
+        return None
+
     def settle(self, reservation: int, tokens: int, cost: float | None) -> None:
         with self.lock:
             self.held -= reservation

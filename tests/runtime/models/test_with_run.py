@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sqlite3
 import sys
 from pathlib import Path
 
 import pytest
 import zstandard
 
-from orienteer.agents.runtime.config import RunConfig
+from orienteer.agents.runtime.config import Budgets, RunConfig
 from orienteer.agents.runtime.engine import start_run
 from orienteer.errors import EndpointError
 
@@ -68,3 +69,42 @@ def test_the_key_is_in_no_file_of_a_run(server, kit, tmp_path, monkeypatch, toys
     assert any(b"marker [key]" in data for _, data in seen)
     assert not [path for path, data in seen if kit.KEY.encode() in data]
     assert not [event for event in events if kit.KEY in event]
+
+
+def test_the_time_budget_ends_a_call_in_flight(server, kit, tmp_path, monkeypatch, toys):
+    monkeypatch.setenv("OPENAI_API_KEY", kit.KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    # Never silent for long, never done.
+    server.play(kit.Act(b" " * 1000, drip=0.05))
+    config = RunConfig(
+        "endpoint_toys:Asker",
+        model="openai/tiny",
+        workers=2,
+        home=tmp_path / "home",
+        handle_signals=False,
+        budgets=Budgets(time=1.5),
+    )
+    report = start_run(config)
+    assert (report.status, report.exit_code) == ("budget", 4) and "time" in report.reason
+    assert len(server.requests) == 2
+    rows = sqlite3.connect(tmp_path / "home" / "runs.sqlite").execute("SELECT status FROM model_calls")
+    assert set(rows) == {("failed",)}
+
+
+def test_the_time_budget_ends_a_wait_between_attempts_and_no_endpoint_is_blamed(
+    server, kit, tmp_path, monkeypatch, toys
+):
+    monkeypatch.setenv("OPENAI_API_KEY", kit.KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    server.play(kit.Act({"error": {"message": "busy"}}, status=503, headers={"Retry-After": "20"}))
+    config = RunConfig(
+        "endpoint_toys:Asker",
+        model="openai/tiny",
+        workers=1,
+        home=tmp_path / "home",
+        handle_signals=False,
+        budgets=Budgets(time=1),
+    )
+    report = start_run(config)
+    assert report.status == "budget" and "time" in report.reason
+    assert len(server.requests) == 1
