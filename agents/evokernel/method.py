@@ -45,7 +45,7 @@ from orienteer.kernels.blocks.graph import Graph
 _T = TypeVar("_T")
 #: Proposal failures after which another attempt would fail in the same way.
 _GATES = ("static", "compile", "run", "honest")
-_MARKS = {"passed": "pass", "failed": "FAIL", "skipped": "SKIP"}
+_MARKS = {"passed": "pass", "failed": "FAIL", "skipped": "SKIPPED"}
 _FINAL = frozenset({"bad-task", "no-building-block", "not-traceable", "exhausted"})
 
 

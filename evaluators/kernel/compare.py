@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 RELATIVE = {"float64": 1e-9, "float32": 1e-4, "float16": 5e-3, "bfloat16": 3e-2}
 _OWN_ERROR = 8.0
 _OF_RMS = 0.1
-_MOST_OWN = 100.0
+_MOST_OWN = 1000.0
 
 Array = NDArray[Any]
 

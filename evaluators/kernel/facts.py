@@ -11,9 +11,9 @@ from orienteer.environments.kernel.tensors import array
 from orienteer.environments.kernel.world import TaskInfo
 from orienteer.evaluators.kernel.compare import compare
 
-#: Most elements, and most lines along the last dimension, of one hidden case: the interpreter takes about a
-#: millisecond for every turn of a program.
-MAX_CASE_ELEMENTS = 350_000
+#: Most elements by the largest rank of its tensors, and most lines along the last dimension, of one hidden case: the
+#: interpreter takes about a millisecond for every turn of a program, and images are walked in short turns.
+MAX_CASE_ELEMENTS = {0: 350_000, 1: 350_000, 2: 350_000, 3: 40_000, 4: 12_000}
 MAX_CASE_LINES = 600
 
 
@@ -85,7 +85,8 @@ def lines(answer: Mapping[str, Any]) -> int:
 
 def cost(answer: Mapping[str, Any]) -> float:
     """Return the size of a case as a share of what is allowed."""
-    return max(elements(answer) / MAX_CASE_ELEMENTS, lines(answer) / MAX_CASE_LINES)
+    rank = min(4, max((len(shape) for shape in _shapes(answer)), default=0))
+    return max(elements(answer) / MAX_CASE_ELEMENTS[rank], lines(answer) / MAX_CASE_LINES)
 
 
 def repack(answer: Mapping[str, Any], blobs: Sequence[bytes], kept: list[bytes]) -> dict[str, Any]:
