@@ -323,7 +323,8 @@ class _Export:
                 raise _NotTraceable(f"a size that is no dimension of an input ({expression})")
             return name
         if expression.is_Number:
-            return str(int(expression)) if expression.is_Integer else repr(float(expression))
+            # A dimension that tracing fixed to its prime may stand inside an expression as well.
+            return self._factored(int(expression)) if expression.is_Integer else repr(float(expression))
         kind = type(expression).__name__
         parts = [self._python(item) for item in expression.args]
         wrapped = [part if re.fullmatch(r"[\w.]+", part) else f"({part})" for part in parts]
