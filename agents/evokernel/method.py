@@ -39,13 +39,14 @@ from orienteer.environments.kernel.jobs import MachineryFault
 from orienteer.environments.kernel.tasks import KernelTask, find_tasks
 from orienteer.environments.kernel.world import BadTask, KernelWorld, TaskInfo
 from orienteer.errors import MissingPrerequisite, UsageError
-from orienteer.evaluators.kernel.gates import HiddenCases, KernelVerifier, Verdict
+from orienteer.evaluators.kernel.gates import HiddenCases, KernelVerifier
 from orienteer.kernels.blocks.graph import Graph
 
 _T = TypeVar("_T")
-#: Proposal failures after which another attempt would fail in the same way.
+#: Columns of the table for people, and how it shows a gate's answer.
 _GATES = ("static", "compile", "run", "honest")
 _MARKS = {"passed": "pass", "failed": "FAIL", "skipped": "SKIPPED"}
+#: Proposal failures after which another attempt would fail in the same way.
 _FINAL = frozenset({"bad-task", "no-building-block", "not-traceable", "exhausted"})
 
 
@@ -425,6 +426,3 @@ def _versions(*packages: str) -> dict[str, str]:
     from importlib import metadata
 
     return {name: metadata.version(name) for name in packages}
-
-
-__all__: Sequence[str] = ["EvoKernel", "EvoKernelSettings", "Verdict"]

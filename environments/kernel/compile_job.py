@@ -18,7 +18,6 @@ from orienteer.environments.kernel.watching import Watch, refuse_host_arguments
 
 #: Distinct launches of one candidate that are compiled.
 MAX_KERNELS = 32
-_POINTER_ALIGNMENT = 16
 
 
 def lower_launches(message: Message) -> Message:

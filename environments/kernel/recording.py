@@ -66,15 +66,6 @@ ALLOWED_ATEN = frozenset(
 )
 
 
-class Launch:
-    """One launch: kernel, arguments by name, grid."""
-
-    def __init__(
-        self, kernel: str, fn: Any, arguments: dict[str, Any], options: dict[str, Any], grid: list[int]
-    ) -> None:
-        self.kernel, self.fn, self.arguments, self.options, self.grid = kernel, fn, arguments, options, grid
-
-
 #: Launch keywords that are options of the compiler, not arguments of the kernel.
 OPTION_NAMES = frozenset(
     {
@@ -110,12 +101,6 @@ def grid_of(grid: Any, arguments: dict[str, Any]) -> list[int]:
     return [*sizes, 1, 1, 1][:3]
 
 
-def first_config(autotuner: Any) -> None:
-    """Make an autotuner launch its first configuration: nothing is timed where there is no device."""
-    if len(autotuner.configs) > 1:
-        autotuner.configs = autotuner.configs[:1]
-
-
 def patch_tuners(note: Callable[[str], None]) -> None:
     """Let autotuned kernels run with their first configuration everywhere, and say so."""
     from triton.runtime.autotuner import Autotuner
@@ -125,7 +110,8 @@ def patch_tuners(note: Callable[[str], None]) -> None:
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         if len(self.configs) > 1:
             note(f"autotune: {len(self.configs)} configurations, the first one was judged")
-            first_config(self)
+            # Nothing is timed where there is no device.
+            self.configs = self.configs[:1]
         return original(self, *args, **kwargs)
 
     Autotuner.run = run

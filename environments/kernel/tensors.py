@@ -76,8 +76,6 @@ class Guarded:
             self.tensor = inner.reshape(tuple(shape))
             self._gaps = None
         self._margins = (typed[:GUARD], typed[GUARD + body :])
-        self.address = self._raw.data_ptr()
-        self.nbytes = self._raw.numel()
 
     def intact(self) -> bool:
         """Return True while nothing has written outside the tensor."""

@@ -84,9 +84,7 @@ def trace_task(message: Message) -> Message:
     header = message.header
     for source in header["cases"]:
         try:
-            graph = _trace(
-                source, message.header["true_inputs"], message.header["true_state"], message.header["true_outputs"]
-            )
+            graph = _trace(source, header["true_inputs"], header["true_state"], header["true_outputs"])
         except _NotTraceable as error:
             return Message({"error": str(error)})
         except BaseException as error:

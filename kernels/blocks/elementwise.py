@@ -157,15 +157,8 @@ def _view(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
 
 
 def _permute(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
-    rank = len(node.shape)
-    if node.op == "aten.permute":
-        order = [int(d) % rank for d in node.args[1]]
-    else:
-        order = list(range(rank))
-        first, second = (int(node.args[1]) % rank, int(node.args[2]) % rank) if len(node.args) > 2 else (0, rank - 1)
-        order[first], order[second] = order[second], order[first]
-    out = [ZERO] * rank
-    for position, dimension in enumerate(order):
+    out = [ZERO] * len(node.shape)
+    for position, dimension in enumerate(node.permutation()):
         out[dimension] = index[position]
     return kernel.value(_source(node), out)
 

@@ -49,6 +49,16 @@ class Node:
         """True for values that exist before the first kernel runs."""
         return self.op in ("input", "state")
 
+    def permutation(self) -> list[int]:
+        """Return which source dimension each dimension of a ``permute``, ``transpose`` or ``t`` comes from."""
+        rank = len(self.shape)
+        if self.op == "aten.permute":
+            return [int(d) % rank for d in self.args[1]]
+        order = list(range(rank))
+        first, second = (int(self.args[1]) % rank, int(self.args[2]) % rank) if len(self.args) > 2 else (0, rank - 1)
+        order[first], order[second] = order[second], order[first]
+        return order
+
     def refs(self) -> Iterator[str]:
         """Yield the names of the values that this operator reads."""
         yield from _refs(self.args)

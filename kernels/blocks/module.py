@@ -11,7 +11,7 @@ import copy
 import re
 from collections.abc import Sequence
 
-from orienteer.kernels.blocks.emit import Kernel, Unsupported
+from orienteer.kernels.blocks.emit import Unsupported
 from orienteer.kernels.blocks.graph import Graph
 from orienteer.kernels.blocks.lower import Plan
 from orienteer.kernels.blocks.schedule import Schedule
@@ -214,9 +214,4 @@ def _indent(text: str, levels: int = 1) -> str:
     return "\n".join(pad + line if line.strip() else line for line in text.splitlines())
 
 
-def kernel_names(plan: Plan) -> list[str]:
-    """Return the names of the kernels in launch order."""
-    return [kernel.name for kernel in plan.kernels]
-
-
-__all__ = ["Kernel", "assemble", "kernel_names"]
+__all__ = ["assemble"]

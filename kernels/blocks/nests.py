@@ -217,20 +217,9 @@ class TileNest:
         while seen < 32:
             seen += 1
             if current.op in ("aten.permute", "aten.t", "aten.transpose") and isinstance(current.args[0], Ref):
-                rank = len(current.shape)
-                if current.op == "aten.permute":
-                    order = [int(d) % rank for d in current.args[1]]
-                else:
-                    order = list(range(rank))
-                    a, b = (
-                        (int(current.args[1]) % rank, int(current.args[2]) % rank)
-                        if len(current.args) > 2
-                        else (0, rank - 1)
-                    )
-                    order[a], order[b] = order[b], order[a]
                 if current.args[0].name not in kernel.buffers:
                     return None
-                axis_of_source = order.index(rank - 1)
+                axis_of_source = current.permutation().index(len(current.shape) - 1)
                 break
             refs = [r for r in current.refs() if kernel.graph.nodes[r].shape == current.shape]
             if current.name in kernel.buffers or current.op not in _IN_PLACE or not refs:
