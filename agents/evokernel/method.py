@@ -39,7 +39,8 @@ from orienteer.environments.kernel.jobs import MachineryFault
 from orienteer.environments.kernel.tasks import KernelTask, find_tasks
 from orienteer.environments.kernel.world import BadTask, KernelWorld, TaskInfo
 from orienteer.errors import MissingPrerequisite, UsageError
-from orienteer.evaluators.kernel.gates import HiddenCases, KernelVerifier
+from orienteer.evaluators.kernel.gates import KernelVerifier
+from orienteer.evaluators.kernel.hidden import HiddenCases
 from orienteer.kernels.blocks.graph import Graph
 
 _T = TypeVar("_T")

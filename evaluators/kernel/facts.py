@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from orienteer.environments.kernel.tensors import array
 from orienteer.environments.kernel.world import TaskInfo
 from orienteer.evaluators.kernel.compare import compare
+from orienteer.evaluators.kernel.verdict import Gate
 
 #: Most elements by the largest rank of its tensors, and most lines along the last dimension, of one hidden case: the
 #: interpreter takes about a millisecond for every turn of a program, and images are walked in short turns.
 MAX_CASE_ELEMENTS = {0: 350_000, 1: 350_000, 2: 350_000, 3: 40_000, 4: 12_000}
 MAX_CASE_LINES = 600
-
-
-@dataclass(frozen=True)
-class Gate:
-    """One gate's answer."""
-
-    name: str
-    #: ``passed``, ``failed`` or ``skipped``.
-    status: str
-    detail: str = ""
-    #: Failure class: ``cheat:library-call``, ``compile:ub-overflow``, ``mismatch``, ``timeout`` ...
-    kind: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def at_true_shapes(header: Mapping[str, Any], info: TaskInfo) -> Gate | None:

@@ -7,65 +7,25 @@ is ``skipped`` with the cure and never counts as passed.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from orienteer.environments.kernel import shapes
 from orienteer.environments.kernel.ascend import compile_ttir
 from orienteer.environments.kernel.jobs import JobFailed
 from orienteer.environments.kernel.targets import ASCEND_MAX_GRID, AscendChip, GpuArch
 from orienteer.environments.kernel.toolchain import CURE, AscendToolchain
-from orienteer.environments.kernel.world import BadTask, KernelWorld, TaskInfo
+from orienteer.environments.kernel.world import KernelWorld, TaskInfo
 from orienteer.evaluators.kernel import cheats
 from orienteer.evaluators.kernel.facts import (
-    Gate,
     at_true_shapes,
-    cost,
-    elements,
     hint,
     honest_gate,
     judge_case,
     judged_everywhere,
-    lines,
     only_inputs,
-    repack,
-    row_length,
 )
-
-_PLAIN_SHAPES = ("as given", "primes", "tied primes", "in proportion, largest 16")
-_ORDER = ("given", "wide", "negative", "sparse", "stepped", "small")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """All gates of one candidate."""
-
-    gates: tuple[Gate, ...]
-    #: Highest level proven: ``""``, ``E0`` or ``E1:Ascend910B3`` ...
-    evidence: str
-    log: str = ""
-
-    @property
-    def failed(self) -> Gate | None:
-        """The gate that failed, if one did."""
-        return next((gate for gate in self.gates if gate.status == "failed"), None)
-
-    @property
-    def skipped(self) -> list[Gate]:
-        """Gates that could not be applied here."""
-        return [gate for gate in self.gates if gate.status == "skipped"]
-
-
-@dataclass(frozen=True)
-class HiddenCases:
-    """Small shapes and values that a candidate never sees in advance, with what the reference gives for them."""
-
-    cases: Sequence[Mapping[str, Any]]
-    blobs: tuple[bytes, ...]
-    #: In words, for the record.
-    described: Sequence[str]
+from orienteer.evaluators.kernel.hidden import HiddenCases, choose_cases
+from orienteer.evaluators.kernel.verdict import Gate, Verdict
 
 
 class KernelVerifier:
@@ -106,77 +66,13 @@ class KernelVerifier:
             compiler = {"archs": [arch.name for arch in self.archs]}
         return {"version": 3, "cases": self.cases, "seed": self.seed, **compiler}
 
-    # -- hidden cases --------------------------------------------------------------------------------------------------
-
     def hidden_cases(self, info: TaskInfo) -> HiddenCases:
         """Choose cases for a task and compute the reference on them.
 
         Raises:
             BadTask: the reference works on no small shape.
         """
-        rng = random.Random(f"{self.seed}:{info.task.sha}:hidden")
-        proposed = shapes.assignments(info.dims, rng)
-        asked: list[dict[str, Any]] = []
-        for position, (_, assignment) in enumerate(proposed):
-            asked.append(self._case(info, assignment, _ORDER[position % len(_ORDER)], rng))
-        # Values that overflow an exponential, at shapes that most operators have.
-        for reason, assignment in [item for item in proposed if item[0] in _PLAIN_SHAPES]:
-            proposed.append((reason, assignment))
-            asked.append(self._case(info, assignment, "large", rng))
-        answers, blobs = self.world.reference(asked)
-        usable: list[tuple[int, dict[str, Any]]] = []
-        reasons = []
-        for position, answer in enumerate(answers):
-            if answer.get("defect"):
-                # A case of one element may hide it; it is the task's all the same.
-                raise BadTask(str(answer["error"]))
-            if "error" in answer:
-                reasons.append(str(answer["error"]))
-            else:
-                usable.append((position, answer))
-        cheap = [item for item in usable if cost(item[1]) <= 1.0]
-        usable = cheap if len(cheap) >= 2 else sorted(usable, key=lambda item: cost(item[1]))[:2]
-        if not usable:
-            if reasons and len(reasons) == len(answers):
-                raise BadTask(reasons[0])
-            raise BadTask("no small version of the task was found; give its sizes as integers at module level")
-        chosen = self._spread(usable, [i for i, case in enumerate(asked) if case["distribution"] == "large"])
-        kept: list[bytes] = []
-        cases, described = [], []
-        for number, (position, answer) in enumerate(chosen):
-            case = repack(answer, blobs, kept)
-            reason = proposed[position][0]
-            case["strided"] = number == 1
-            case["probe_idle"] = number == 0
-            case["label"] = f"{reason}, {asked[position]['distribution']}{', strided' if case['strided'] else ''}"
-            cases.append(case)
-            described.append(case["label"])
-        return HiddenCases(cases, tuple(kept), described)
-
-    @staticmethod
-    def _case(info: TaskInfo, assignment: Mapping[str, int], distribution: str, rng: random.Random) -> dict[str, Any]:
-        return {
-            "source": shapes.rewrite(info.task.source, assignment),
-            "seed": rng.randrange(2**31),
-            "distribution": distribution,
-            "calls": 2,
-        }
-
-    def _spread(
-        self, usable: list[tuple[int, dict[str, Any]]], large: Sequence[int]
-    ) -> list[tuple[int, dict[str, Any]]]:
-        """Take cases from the whole list of kinds, not only its first ones."""
-        if len(usable) <= self.cases:
-            return usable
-        step = len(usable) / self.cases
-        chosen = {usable[int(i * step)][0] for i in range(self.cases)}
-        # The longest rows and the most elements are what a kernel without a loop is wrong on: always among them.
-        needed = {max(usable, key=lambda item: measure(item[1]))[0] for measure in (row_length, lines, elements)}
-        needed.update([position for position, _ in usable if position in large][:1])
-        spare = sorted(chosen - needed, reverse=True)
-        while len(chosen | needed) > self.cases and spare:
-            chosen.discard(spare.pop(0))
-        return [item for item in usable if item[0] in chosen | needed]
+        return choose_cases(self.world, info, self.cases, self.seed)
 
     # -- the gates -----------------------------------------------------------------------------------------------------
 
