@@ -1,0 +1,26 @@
+"""SiLU (swish) of a large tensor."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+rows = 1024
+columns = 4096
+
+
+class Model(nn.Module):
+    """x * sigmoid(x)."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the activation to every element."""
+        return F.silu(x)
+
+
+def get_inputs() -> list[torch.Tensor]:
+    """One tensor of shape (rows, columns)."""
+    return [torch.randn(rows, columns)]
+
+
+def get_init_inputs() -> list:
+    """Nothing: the operator has no parameters."""
+    return []
