@@ -25,8 +25,9 @@ def lower_launches(message: Message) -> Message:
 
     Header in: ``source``, ``init``, ``inputs`` and ``state`` (true shapes), ``arch`` (front-half target: ``[backend,
     arch, warp size]``). Header out: ``kernels``, each ``name``, ``grid``, ``signature``, ``constants``, ``scalars``
-    (argument values at the true shapes), ``options`` and the number of the blob with its TTIR, with ``outputs`` and
-    ``library_calls`` (what ``forward`` returned and called at the true shapes), or ``error``.
+    (argument values at the true shapes), ``calls`` (each distinct ``grid``, ``scalars`` and ``tensors``, the bytes of
+    the tensor behind each pointer, with its ``count``), ``options`` and the number of the blob with its TTIR, with
+    ``outputs`` and ``library_calls`` (what ``forward`` returned and called at the true shapes), or ``error``.
     """
     os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"
     notes: set[str] = set()
@@ -124,6 +125,7 @@ class Recorder:
         signature: dict[str, str] = {}
         constants: dict[str, Any] = {}
         scalars: dict[str, Any] = {}
+        tensors: dict[str, int] = {}
         attributes: dict[tuple[int, ...], list[Any]] = {}
         for position, parameter in enumerate(function.params):
             value = arguments[parameter.name]
@@ -141,14 +143,18 @@ class Recorder:
                 scalars[parameter.name] = 1
                 continue
             signature[parameter.name] = kind
-            if not hasattr(value, "shape"):
+            if hasattr(value, "shape"):
+                tensors[parameter.name] = value.numel() * value.element_size()
+            else:
                 scalars[parameter.name] = value
             if divisible and not parameter.do_not_specialize:
                 attributes[(position,)] = [["tt.divisibility", 16]]
         name = function.fn.__name__
         key = repr((name, signature, {k: str(v) for k, v in constants.items()}, sorted(options.items())))
+        call = {"grid": grid, "scalars": scalars, "tensors": tensors}
         known = self.launches.get(key)
         if known is not None:
+            _count(known["calls"], call)
             if grid[0] * grid[1] * grid[2] > known["grid"][0] * known["grid"][1] * known["grid"][2]:
                 known["grid"] = grid
             known["launches"] += 1
@@ -162,11 +168,21 @@ class Recorder:
             },
             "raw_constants": constants,
             "scalars": scalars,
+            "calls": [{**call, "count": 1}],
             "attrs": attributes,
             "options": {k: v for k, v in options.items() if isinstance(v, (bool, int, float, str)) or v is None},
             "grid": grid,
             "launches": 1,
         }
+
+
+def _count(calls: list[dict[str, Any]], call: dict[str, Any]) -> None:
+    """Add one call to those with the same sizes."""
+    for known in calls:
+        if all(known[key] == value for key, value in call.items()):
+            known["count"] += 1
+            return
+    calls.append({**call, "count": 1})
 
 
 _DTYPES = {

@@ -25,7 +25,8 @@ from orienteer.evaluators.kernel.facts import (
     only_inputs,
 )
 from orienteer.evaluators.kernel.hidden import HiddenCases, choose_cases
-from orienteer.evaluators.kernel.verdict import Gate, Verdict
+from orienteer.evaluators.kernel.latency.estimate import LatencyModels
+from orienteer.evaluators.kernel.verdict import Gate, Latency, Verdict
 
 
 class KernelVerifier:
@@ -56,6 +57,7 @@ class KernelVerifier:
         self.archs = list(archs)
         self.cases = cases
         self.seed = seed
+        self._latencies = LatencyModels(world)
 
     def settings(self) -> dict[str, Any]:
         """Return everything on which a verdict depends besides task and candidate."""
@@ -88,7 +90,7 @@ class KernelVerifier:
         gates.append(static)
         if static.status == "failed":
             return Verdict(tuple(gates), "")
-        compiled, log = self._compile(info, source)
+        compiled, log, latency = self._compile(info, source)
         gates.append(compiled)
         if compiled.status == "failed":
             return Verdict(tuple(gates), "", log)
@@ -102,7 +104,7 @@ class KernelVerifier:
         if level and compiled.status == "passed":
             names = [self.chip.name] if self.chip is not None else [arch.name for arch in self.archs]
             level = f"E1:{','.join(names)}"
-        return Verdict(tuple(gates), level, log)
+        return Verdict(tuple(gates), level, log, latency)
 
     def _static(self, source: str) -> Gate:
         findings = cheats.check(source)
@@ -115,20 +117,23 @@ class KernelVerifier:
         listed = [{"code": f.code, "line": f.line, "message": f.message} for f in findings[:20]]
         return Gate("static", "failed", f"{where}{first.message}{more}", kind, {"findings": listed})
 
-    def _compile(self, info: TaskInfo, source: str) -> tuple[Gate, str]:
+    def _compile(self, info: TaskInfo, source: str) -> tuple[Gate, str, Latency | None]:
         if self.chip is None:
-            return self._compile_gpu(info, source), ""
+            return (self._compile_gpu(info, source), "", None)
         try:
             header, blobs = self.world.lower(source, info)
         except JobFailed as error:
-            return Gate("compile", "failed", f"while its launches were recorded, {error}", f"compile:{error.kind}"), ""
+            message = f"while its launches were recorded, {error}"
+            return Gate("compile", "failed", message, f"compile:{error.kind}"), "", None
         if "error" in header:
-            return Gate("compile", "failed", header["error"]["message"], f"compile:{header['error']['kind']}"), ""
+            found = header["error"]
+            return Gate("compile", "failed", found["message"], f"compile:{found['kind']}"), "", None
         wrong = at_true_shapes(header, info)
         if wrong is not None:
-            return wrong, ""
+            return wrong, "", None
         facts: dict[str, Any] = {"kernels": [], "notes": header.get("notes", [])}
         logs: list[str] = []
+        modules: list[str] = []
         if self.toolchain is None:
             facts["kernels"] = [
                 {"name": k["name"], "grid": k["grid"], "launches": k["launches"], "ok": None} for k in header["kernels"]
@@ -139,9 +144,9 @@ class KernelVerifier:
                 message = (
                     f"{kernel['name']}: a grid of {size} instances, Ascend allows {ASCEND_MAX_GRID}; loop in the kernel"
                 )
-                return Gate("compile", "failed", message, "compile:grid", facts), "\n".join(logs)
+                return Gate("compile", "failed", message, "compile:grid", facts), "\n".join(logs), None
             if size < 1:
-                return Gate("compile", "failed", f"{kernel['name']}: an empty grid", "compile:grid", facts), ""
+                return Gate("compile", "failed", f"{kernel['name']}: an empty grid", "compile:grid", facts), "", None
             if self.toolchain is None:
                 continue
             done = compile_ttir(
@@ -152,10 +157,14 @@ class KernelVerifier:
                 {"name": kernel["name"], "grid": kernel["grid"], "launches": kernel["launches"], "ok": done.ok}
             )
             if not done.ok:
-                return Gate("compile", "failed", done.message, f"compile:{done.kind}", facts), "\n".join(logs)
+                return Gate("compile", "failed", done.message, f"compile:{done.kind}", facts), "\n".join(logs), None
+            modules.append(done.hivm)
         if self.toolchain is None:
-            return Gate("compile", "skipped", f"the Ascend compiler is not installed: {CURE}", "", facts), ""
-        return Gate("compile", "passed", f"HIVM for {self.chip.name}", "", facts), "\n".join(logs)
+            return Gate("compile", "skipped", f"the Ascend compiler is not installed: {CURE}", "", facts), "", None
+        latency, reason = self._latencies.ascend(info, header["kernels"], modules, self.chip)
+        if latency is None:
+            facts["no_latency"] = reason
+        return Gate("compile", "passed", f"HIVM for {self.chip.name}", "", facts), "\n".join(logs), latency
 
     def _compile_gpu(self, info: TaskInfo, source: str) -> Gate:
         try:
