@@ -43,9 +43,23 @@ class AscendCompilation:
 
 
 def compile_ttir(
-    sandbox: Sandbox, toolchain: AscendToolchain, chip: AscendChip, name: str, ttir: str
+    sandbox: Sandbox,
+    toolchain: AscendToolchain,
+    chip: AscendChip,
+    name: str,
+    ttir: str,
+    *,
+    multi_buffer: bool = True,
 ) -> AscendCompilation:
     """Compile one kernel's Triton IR for a chip, inside the sandbox.
+
+    Args:
+        sandbox: where the compiler runs.
+        toolchain: the compiler.
+        chip: what for.
+        name: the kernel's, for messages.
+        ttir: its Triton IR.
+        multi_buffer: let the compiler give loops two buffers, so that transfers run beside computation.
 
     Raises:
         MachineryFault: the sandbox failed; the kernel is not to blame.
@@ -87,7 +101,7 @@ def compile_ttir(
         "--enable-hfusion-compile=true",
         "--enable-hivm-compile=true",
         "--enable-triton-kernel-compile=true",
-        "--enable-auto-multi-buffer=true",
+        f"--enable-auto-multi-buffer={str(multi_buffer).lower()}",
         "--save-temps=temps",
         "-o",
         "kernel.o",

@@ -55,6 +55,9 @@ class Assumed:
     memory_latency: float = 400
     #: Between two transfers of one pipe.
     transfer_gap: float = 30
+    #: For each contiguous piece of a transfer, and the bytes that the L2 cache moves for a short one.
+    burst: float = 2
+    cache_line: float = 128
     #: One instruction of the vector unit: its start, hidden when the next one does not wait for it.
     vector_start: float = 14
     vector_drain: float = 16

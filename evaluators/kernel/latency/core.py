@@ -66,6 +66,15 @@ class Ref:
         return max(1, run)
 
 
+def _bursts(memory: Ref, local: Ref | None) -> tuple[float, float]:
+    """Return in how many pieces a buffer moves, and the bytes of each: what is contiguous on both sides."""
+    count = memory.numel()
+    if count == 0:
+        return 0.0, 0.0
+    run = memory.run(local)
+    return count / run, run * memory.bits / 8
+
+
 class Core:
     """Clocks, flags and counters of one core while it works through a program.
 
@@ -160,34 +169,29 @@ class Core:
 
     # -- transfers -------------------------------------------------------------------------------------------------
 
-    def load(self, memory: Ref, local: Ref | None, *, port: float | None = None) -> None:
+    def load(self, memory: Ref, local: Ref | None) -> None:
         """Move a buffer from global memory (MTE2)."""
-        moved = memory.numel() * memory.bits / 8
+        self._count(f"{memory.argument}<", memory)
+        bursts, size = _bursts(memory, local)
         share = self.cold.get(memory.argument, 1.0)
-        read = self.rates.l2_read
-        per_byte = share / self.memory + (1 - share) / read
-        if port is not None:
-            per_byte = max(per_byte, 1 / port)
-        self.clock[f"{memory.argument}<"] = self.clock.get(f"{memory.argument}<", 0.0) + moved
-        self._transfer("MTE2", self._bursts(memory, local) * per_byte)
+        from_memory = max(size, self.rates.granule if bursts > 1 else 32) / self.memory
+        from_cache = max(size, ASSUMED.cache_line if bursts > 1 else 32) / self.rates.l2_read
+        cycles = ASSUMED.burst + share * from_memory + (1 - share) * from_cache
+        self._transfer("MTE2", bursts * cycles)
 
-    def store(self, local: Ref | None, memory: Ref, pipe: str = "MTE3", port: float | None = None) -> None:
+    def store(self, local: Ref | None, memory: Ref, pipe: str = "MTE3") -> None:
         """Move a buffer to global memory (MTE3, or FIX from the accumulator)."""
-        moved = memory.numel() * memory.bits / 8
-        per_byte = 1 / min(self.memory_out, self.rates.l2_write, port or math.inf)
-        self.clock[f"{memory.argument}>"] = self.clock.get(f"{memory.argument}>", 0.0) + moved
-        self._transfer(pipe, self._bursts(memory, local) * per_byte)
+        self._count(f"{memory.argument}>", memory)
+        bursts, size = _bursts(memory, local)
+        rate = min(self.memory_out, self.rates.l0c_out if pipe == "FIX" else self.rates.ub_out)
+        cycles = ASSUMED.burst + max(size, self.rates.granule if bursts > 1 else 32) / rate
+        self._transfer(pipe, bursts * cycles)
+
+    def _count(self, key: str, memory: Ref) -> None:
+        self.clock[key] = self.clock.get(key, 0.0) + memory.numel() * memory.bits / 8
 
     def _transfer(self, pipe: str, cycles: float) -> None:
         self.issue(pipe, ASSUMED.transfer_gap + cycles, ASSUMED.memory_latency)
-
-    def _bursts(self, memory: Ref, local: Ref | None) -> float:
-        """Return the bytes for which a transfer is charged: a short burst costs as much as one of a whole granule."""
-        count = memory.numel()
-        if count == 0:
-            return 0.0
-        run = memory.run(local)
-        return count / run * max(run * memory.bits / 8, self.rates.granule if count > run else 32)
 
     # -- computing -------------------------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ def _fixpipe(core: Core, arguments: Sequence[Any], types: Sequence[str]) -> None
         source = _refs(arguments)[0]
         core.issue("FIX", source.numel() * source.bits / 8 / core.rates.l0c_out, 60)
         return
-    core.store(None, target, "FIX", core.rates.l0c_out)
+    core.store(None, target, "FIX")
 
 
 def _fill_l1(core: Core, arguments: Sequence[Any], types: Sequence[str]) -> None:
