@@ -39,6 +39,13 @@ _P, _C, _E, _S = proposals.c, candidates.c, evaluations.c, method_states.c
 _ASKS = select(proposals).where(_P.run_id == bindparam("r"), _P.step == bindparam("s")).order_by(_P.slot)
 _CANDIDATE = select(candidates).where(_C.run_id == bindparam("r"), _C.id == bindparam("c"))
 _CANDIDATES = select(candidates).where(_C.run_id == bindparam("r")).order_by(_C.step, _C.slot)
+_SHAS_OF_TASK = select(_C.content_sha).where(_C.run_id == bindparam("r"), _C.task == bindparam("t"))
+_CHILDREN = (
+    select(lineage.c.child_id)
+    .join(candidates, and_(_C.run_id == lineage.c.run_id, _C.id == lineage.c.child_id))
+    .where(lineage.c.run_id == bindparam("r"), lineage.c.parent_id == bindparam("c"))
+    .order_by(_C.step, _C.slot)
+)
 _OF_STEP = (
     select(candidates)
     .join(proposals, and_(_P.run_id == _C.run_id, _P.candidate_id == _C.id))
@@ -73,6 +80,12 @@ _EVALUATION = select(evaluations).where(
     _E.candidate_id == bindparam("c"),
     _E.evaluator == bindparam("e"),
     _E.settings_sha == bindparam("k"),
+)
+_NEWEST = (
+    select(evaluations)
+    .where(_E.run_id == bindparam("r"), _E.candidate_id == bindparam("c"), _E.evaluator == bindparam("e"))
+    .order_by(_E.id.desc())
+    .limit(1)
 )
 _ELSEWHERE = (
     select(evaluations)
@@ -327,6 +340,16 @@ class Journal:
             parents = _grouped(conn.execute(_ALL_PARENTS, {"r": self.run_id}))
         return [(row, tuple(parents.get(row.id, ()))) for row in rows]
 
+    def content_shas(self, task: str) -> set[str]:
+        """Return SHA-256 of the contents of a task's candidates."""
+        with self.db.read() as conn:
+            return set(conn.execute(_SHAS_OF_TASK, {"r": self.run_id, "t": task}).scalars())
+
+    def children(self, candidate_id: str) -> list[str]:
+        """Return the ids of the candidates that started from this one, in the order they were found."""
+        with self.db.read() as conn:
+            return list(conn.execute(_CHILDREN, {"r": self.run_id, "c": candidate_id}).scalars())
+
     def step_record(self, step: int, evaluator: str) -> StepRecord:
         """Return everything about one step: its asks, their candidates, the verdicts of one evaluator on these."""
         key = {"r": self.run_id, "s": step}
@@ -354,6 +377,11 @@ class Journal:
         with self.db.read() as conn:
             key = {"r": self.run_id, "c": candidate_id, "e": evaluator, "k": settings_sha}
             return conn.execute(_EVALUATION, key).first()
+
+    def newest_evaluation(self, candidate_id: str, evaluator: str) -> Any | None:
+        """Return the newest verdict of an evaluator on a candidate, or None."""
+        with self.db.read() as conn:
+            return conn.execute(_NEWEST, {"r": self.run_id, "c": candidate_id, "e": evaluator}).first()
 
     def evaluation_elsewhere(self, content_sha: str, evaluator: str, settings_sha: str) -> Any | None:
         """Return the first verdict of another run on the same content under the same settings, or None."""

@@ -15,6 +15,8 @@ from orienteer import __version__
 from orienteer.agents.command import options as o
 from orienteer.agents.command.output import note, print_json, print_table, say
 from orienteer.agents.command.runs import drive, runs_app
+from orienteer.agents.command.verify import verify_app
+from orienteer.errors import UsageError
 
 if TYPE_CHECKING:
     from orienteer.agents.runtime.config import RunReport
@@ -55,7 +57,7 @@ def run(
         typer.Option("--task", metavar="NAME|FILE|DIR", help="What to work on; may be repeated (default: all)."),
     ] = None,
     target: Annotated[
-        str, typer.Option("--target", metavar="NAME", help="What the result is for (evokernel: npu, triton).")
+        str, typer.Option("--target", metavar="NAME", help="What the result is for (evokernel: npu, triton, cpu).")
     ] = "",
     model: o.Model = None,
     evals: o.Evals = None,
@@ -68,6 +70,10 @@ def run(
     allow_unsafe: o.Unsafe = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated.")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", metavar="KIND", help="none, task, shared or an export (methods that remember)."),
     ] = None,
     reuse: Annotated[
         bool,
@@ -91,12 +97,17 @@ def run(
 
     kind = registry.find(method)
     chosen, why = choose_model(model)
+    settings = parse_set(set_ or [])
+    if memory is not None:
+        if "memory" not in kind.Settings.model_fields:
+            raise UsageError(f"the method {method} keeps no memory", "leave out --memory")
+        settings["memory"] = memory
     priced = prices is not None and not chosen.startswith(("offline", "scripted"))
     config = RunConfig(
         method=method,
         tasks=tuple(task or ()),
         target=target,
-        settings=parse_set(set_ or []),
+        settings=settings,
         seed=seed,
         model=chosen,
         model_options={"prices": prices} if priced else {},
@@ -319,3 +330,4 @@ app.add_typer(runs_app, name="runs")
 app.add_typer(memory_app, name="memory")
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(bench_app, name="bench")
+app.add_typer(verify_app, name="verify")

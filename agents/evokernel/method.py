@@ -1,9 +1,10 @@
-"""Triton kernels for PyTorch operators, drafted until the first one that passes every gate (EvoKernel, first cut).
+"""Kernels for PyTorch operators: drafted until one is right, then refined for speed, with a memory that learns.
 
-Every round sweeps the whole task set (batch order): each task without a feasible kernel gets one more attempt, which
-carries what was wrong with the last. A task ends at its first feasible kernel, when the attempts are used up, or when
-the proposer has nothing more. (arXiv 2603.10846, section on cold-start drafting; the value-learnt memory is not in
-yet.)
+Every round sweeps the whole task set (batch order), so that what one operator taught is recalled for the next. A task
+drafts until its first feasible kernel; from then on it refines: a start point is picked by its learnt value from the
+feasible kernels, and a variant is proposed with recalled practices, experiences and traces. All verifications of both
+stages count towards the budget of a task. (EvoKernel, arXiv 2603.10846; the stages, rewards and normalisation are those
+of its sections on cold-start drafting and continual refining.)
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
-from orienteer.agents.evokernel import offline, prompting
+from orienteer.agents.evokernel import kits, offline, prompting, results, stages
+from orienteer.agents.evokernel.memories import Memories, Policy, Situation, describe
 from orienteer.agents.runtime.method import (
     Ask,
     Candidate,
@@ -34,29 +36,40 @@ from orienteer.agents.runtime.method import (
     Status,
 )
 from orienteer.agents.runtime.run import Run
-from orienteer.environments.kernel import targets, toolchain
+from orienteer.environments.kernel import toolchain
 from orienteer.environments.kernel.jobs import MachineryFault
 from orienteer.environments.kernel.tasks import KernelTask, find_tasks
 from orienteer.environments.kernel.world import BadTask, KernelWorld, TaskInfo
 from orienteer.errors import MissingPrerequisite, UsageError
-from orienteer.evaluators.kernel.gates import KernelVerifier
 from orienteer.evaluators.kernel.hidden import HiddenCases
 from orienteer.kernels.blocks.graph import Graph
+from orienteer.memory.experience.items import Item
 
 _T = TypeVar("_T")
-#: Columns of the table for people, and how it shows a gate's answer.
-_GATES = ("static", "compile", "run", "honest")
-_MARKS = {"passed": "pass", "failed": "FAIL", "skipped": "SKIPPED"}
-#: Proposal failures after which another attempt would fail in the same way.
-_FINAL = frozenset({"bad-task", "no-building-block", "not-traceable", "exhausted"})
+#: Kinds of items that the offline proposer can read while drafting and while refining; a model reads them all.
+_OFFLINE_KINDS = {stages.DRAFT: ("trace", "experience"), stages.REFINE: ("experience", "practice", "trace")}
 
 
 class EvoKernelSettings(Settings):
     """Options of ``agent run evokernel``."""
 
-    attempts: int = Field(8, ge=1, le=200, description="attempts per task before it is given up")
+    iterations: int = Field(30, ge=1, le=1000, description="verifications per task, both stages together (T)")
+    stop_at: Literal["", "feasible"] = Field("", description="'feasible' ends a task at its first feasible kernel")
+    memory: str = Field("shared", description="none, task, shared or an export to begin with (also --memory)")
+    policy: Literal["value", "similarity"] = Field(
+        "value", description="how recalled items and start points are chosen"
+    )
+    items: int = Field(5, ge=1, le=50, description="memory items in context (N)")
+    recall: float = Field(3.0, ge=1, le=100, description="recall factor lambda of the first round")
+    most_recall: float = Field(12.0, ge=1, le=100, description="recall factor lambda of late rounds")
+    epsilon: float = Field(0.1, ge=0, le=1, description="share of random choices")
+    alpha: float = Field(0.3, gt=0, le=1, description="step of a value update")
+    held_out: list[str] = Field([], description="names of operators whose earlier traces are not recalled (leak guard)")
     chip: str = Field("Ascend910B3", description="Ascend chip for --target npu")
-    archs: list[str] = Field(["sm_80", "sm_90", "gfx942"], description="GPU architectures for --target triton")
+    archs: list[str] = Field(
+        ["sm_90", "sm_80", "sm_100", "gfx942"],
+        description="GPU architectures for --target triton; refining ranks by the first one",
+    )
     cases: int = Field(6, ge=1, le=16, description="hidden cases per candidate")
     job_seconds: float | None = Field(None, gt=0, description="longest job in a sandbox; its kind's own limit if unset")
     max_tokens: int = Field(8192, ge=256, description="upper limit of a model's reply in tokens")
@@ -69,30 +82,27 @@ class EvoKernel(Method):
     name: ClassVar[str] = "evokernel"
     Settings: ClassVar[type[Settings]] = EvoKernelSettings
     evaluator: ClassVar[str] = "kernel-gates"
+    #: A score is a latency in seconds.
+    minimise: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._keyed: dict[str, threading.Lock] = {}
         self._world: KernelWorld | None = None
-        self._verifier: KernelVerifier | None = None
+        self._kit: kits.Kit | None = None
+        self._memories: Memories | None = None
         self._infos: dict[str, TaskInfo] = {}
         self._graphs: dict[str, Graph | str] = {}
         self._hidden: dict[str, HiddenCases] = {}
-        self._chip: targets.AscendChip | None = None
-        self._archs: list[targets.GpuArch] = []
+        self._proposers: dict[str, offline.Proposer] = {}
+        self._texts: dict[str, str] = {}
 
     # -- the request -------------------------------------------------------------------------------------------------
 
     def start(self, run: Run) -> Plain:
-        """Check target and tasks, open the kernel world and look at every task once."""
+        """Check target and tasks, open world and memory, and look at every task once."""
         settings = _settings(run)
-        target = targets.check_target(run.target or "npu")
-        if target == "npu":
-            self._chip = targets.chip(settings.chip)
-        else:
-            self._archs = [targets.arch(name) for name in settings.archs]
-            if not self._archs:
-                raise UsageError("no architecture is given", "for example --set archs='[\"sm_90\"]'")
+        request = kits.Request(run.target or "npu", settings.chip, settings.archs, settings.cases, run.seed)
+        kits.check(request)
         kept = run.first_state()
         rejected: dict[str, str] = dict(kept["rejected"]) if kept is not None else {}
         if kept is None:
@@ -102,8 +112,7 @@ class EvoKernel(Method):
         else:
             # A resume works on what the run began with, whatever became of the files.
             tasks = [KernelTask(name, run.artifacts.text(item["source"])) for name, item in kept["tasks"].items()]
-        _require_triton()
-        self._open(run, settings)
+        self._open(run, settings, request)
         inspected = self._in_parallel(run, [(task.name, partial(self._prepare, task)) for task in tasks])
         good: dict[str, Any] = {}
         for task in tasks:
@@ -114,17 +123,15 @@ class EvoKernel(Method):
                 rejected[task.name] = str(problem)
                 run.emit("task.rejected", task=task.name, message=str(problem))
                 continue
-            good[task.name] = {"source": run.artifacts.put(task.source, "text/x-python"), "tries": 0}
+            good[task.name] = stages.fresh(run.artifacts.put(task.source, "text/x-python"))
         if not good:
             name, reason = next(iter(rejected.items()), ("", "there is none"))
             more = f" (and {len(rejected) - 1} more tasks)" if len(rejected) > 1 else ""
             raise UsageError(f"task {name}: {reason}{more}", "mend the task file; docs/kernels.md says what a task is")
+        self._remember(run, settings)
         return {"tasks": good, "rejected": rejected}
 
-    def _open(self, run: Run, settings: EvoKernelSettings) -> None:
-        found = toolchain.find(run.home) if self._chip is not None else None
-        if self._chip is not None and found is None:
-            run.emit("gate.skipped", gate="compile", message=f"the Ascend compiler is not installed: {toolchain.CURE}")
+    def _open(self, run: Run, settings: EvoKernelSettings, request: kits.Request) -> None:
         self._world = KernelWorld.open(
             run.sandbox_choice,
             allow_unsafe=run.allow_unsafe,
@@ -132,32 +139,54 @@ class EvoKernel(Method):
             cancel=run.cancel,
             job_seconds=settings.job_seconds,
         )
-        self._verifier = KernelVerifier(
-            self._world,
-            chip=self._chip,
-            toolchain=found,
-            archs=self._archs,
-            cases=settings.cases,
-            seed=run.seed,
-        )
+        self._kit = kits.open_kit(request, self._world, run.home)
+        if self._kit.skipped is not None:
+            gate, cure = self._kit.skipped
+            run.emit("gate.skipped", gate=gate, message=cure)
         run.provenance(
-            sandbox=self._world.sandbox.name,
-            isolation=self._world.sandbox.isolation,
-            target=self._chip.name if self._chip is not None else [arch.name for arch in self._archs],
-            **(found.versions if found is not None else {}),
-            **_versions("torch", "triton"),
+            sandbox=self._world.sandbox.name, isolation=self._world.sandbox.isolation, **self._kit.provenance
         )
 
+    def _remember(self, run: Run, settings: EvoKernelSettings) -> None:
+        """Open the memory that the settings name; without what it needs the run goes on without one and says so."""
+        self._memories = None
+        if settings.memory == "none":
+            run.provenance(memory="none")
+            return
+        from orienteer.memory.experience.store import ExperienceStore
+
+        shared = settings.memory == "shared"
+        try:
+            store = ExperienceStore.open(run.home, run.db, "shared" if shared else f"run:{run.id}")
+        except MissingPrerequisite as error:
+            if settings.memory not in ("shared", "task"):
+                raise
+            run.emit("memory.unavailable", message=f"the run goes on without memory: {error} ({error.cure})")
+            run.provenance(memory="none")
+            return
+        policy = Policy(
+            settings.policy, settings.items, settings.recall, settings.most_recall, settings.epsilon, settings.alpha
+        )
+        scope = "task" if settings.memory == "task" else "shared"
+        self._memories = Memories(store, run.artifacts, run.id, policy, scope, settings.held_out)
+        if settings.memory not in ("shared", "task") and run.first_state() is None:
+            store.seed_from(Path(settings.memory))
+        self._memories.plant(self.kit.target, self.kit.device)
+        run.provenance(memory=settings.memory, memory_items=store.count(), embedder=store.embedder)
+
     def _prepare(self, task: KernelTask) -> BadTask | None:
-        """Inspect a task and compute its hidden cases; returns what is wrong with it, if anything is."""
+        """Inspect a task, compute its hidden cases and trace it; returns what is wrong with it, if anything is."""
         try:
             info = self.world.inspect(task)
             self._infos[task.name] = info
-            self._hidden[task.name] = self.verifier.hidden_cases(info)
+            self._hidden[task.name] = self.kit.verifier.hidden_cases(info)
+            graph = self.world.trace(info)
         except BadTask as error:
             return error
         except MachineryFault as error:
             raise MissingPrerequisite(f"task {task.name} cannot be run: {error}", "see `agent doctor`") from error
+        self._graphs[task.name] = graph
+        self._texts[task.name] = describe(info, graph, self._family(task.name))
         return None
 
     @staticmethod
@@ -173,212 +202,271 @@ class EvoKernel(Method):
         return self._world
 
     @property
-    def verifier(self) -> KernelVerifier:
-        """The open verifier."""
-        assert self._verifier is not None, "start() opens the verifier"
-        return self._verifier
+    def kit(self) -> kits.Kit:
+        """The open target."""
+        assert self._kit is not None, "start() opens the target"
+        return self._kit
 
-    # -- the loop ----------------------------------------------------------------------------------------------------
+    # -- planning ----------------------------------------------------------------------------------------------------
 
     def plan(self, run: Run, state: Plain) -> Sequence[Ask]:
-        """Ask for one more attempt at every task that has no feasible kernel yet."""
+        """Ask for one more attempt at every task that wants one, with its stage, start point and context."""
         settings = _settings(run)
-        return [
-            Ask(
-                task=name,
-                directive={"attempt": item["tries"], "failure": item.get("failure")},
-                parents=(item["last"],) if item.get("last") else (),
-            )
-            for name, item in state["tasks"].items()
-            if not item.get("feasible") and not item.get("given_up") and item["tries"] < settings.attempts
-        ]
+        asks = []
+        for name, item in state["tasks"].items():
+            if not stages.open_for_more(item, settings.iterations) or name not in self._hidden:
+                continue
+            if settings.stop_at == "feasible" and item.get("draft"):
+                continue
+            asks.append(self._ask(run, settings, name, item))
+        return asks
+
+    def _ask(self, run: Run, settings: EvoKernelSettings, name: str, item: Plain) -> Ask:
+        rng = run.rng("plan", run.step, name)
+        directive: Plain = {"attempt": item["tries"], "stage": item["stage"], "failure": item.get("failure")}
+        parents: tuple[str, ...] = (item["last"],) if item.get("last") else ()
+        if item["stage"] == stages.REFINE:
+            point = self._point(run, settings, name, item, rng)
+            directive.update(point=point["id"], point_item=point["item"], latency=point["latency"])
+            directive["best"] = item["best_latency"]
+            parents = (point["id"],)
+        if self._memories is not None:
+            situation = self.situation(run, name, directive.get("point"))
+            kinds = _OFFLINE_KINDS[item["stage"]] if run.model is None else ("trace", "experience", "practice")
+            found = self._memories.recall(item["stage"], situation, item["tries"], rng, kinds)
+            directive["context"] = [recalled.item.id for recalled in found]
+            directive["explored"] = sum(recalled.how == "explore" for recalled in found)
+        return Ask(task=name, directive=directive, parents=parents)
+
+    def _point(
+        self, run: Run, settings: EvoKernelSettings, name: str, item: Plain, rng: random.Random
+    ) -> dict[str, Any]:
+        values: dict[str, float] = {}
+        if self._memories is not None:
+            items = [point["item"] for point in item["points"] if point["item"]]
+            values = self._memories.values(stages.REFINE, items, self.situation(run, name, None).signature)
+        return stages.pick_point(item["points"], values, settings.epsilon, rng)
+
+    def situation(self, run: Run, task: str, point: str | None) -> Situation:
+        """Return a task's state as the memory sees it; ``point`` is the candidate whose bottleneck counts."""
+        bottleneck = ""
+        if point is not None:
+            evaluation = run.evaluation(point)
+            bottleneck = str((evaluation.metrics.get("latency") or {}).get("bottleneck", "")) if evaluation else ""
+        return Situation(
+            task, self._infos[task].task.sha, self._texts[task], self._family(task), self.kit.device, bottleneck
+        )
+
+    def _family(self, task: str) -> str:
+        graph = self._graphs[task]
+        return self.kit.search.family(graph) if isinstance(graph, Graph) else "untraced"
+
+    # -- proposing ---------------------------------------------------------------------------------------------------
 
     def propose(self, run: Run, ask: Ask) -> Proposal:
-        """Draft one kernel file, offline or by the model."""
-        if run.model is None:
-            return self._propose_offline(run, ask)
-        return self._propose_by_model(run, ask)
+        """Write one kernel file, offline or by the model."""
+        if ask.task not in self._hidden:
+            raise ProposalFailed("bad-task", f"the task {ask.task} could not be inspected again")
+        return self._propose_offline(run, ask) if run.model is None else self._propose_by_model(run, ask)
 
     def _propose_offline(self, run: Run, ask: Ask) -> Proposal:
-        info = self._info(ask.task)
-        graph = self._graph(ask.task)
+        graph = self._graphs[ask.task]
         if isinstance(graph, str):
             raise ProposalFailed("not-traceable", graph)
-        cores = self._chip.vector_cores if self._chip is not None else 0
-        schedule = offline.first_schedule(run.target or "npu", cores)
+        with self._lock:
+            proposer = self._proposers.setdefault(
+                ask.task,
+                offline.Proposer(self.kit.search, graph, ask.task, self._infos[ask.task].task.source),
+            )
+        tried = run.tried(ask.task)
+        recalled = [
+            offline.Recalled(item.id, item.outcome, item.family, item.facts) for item in self._context(ask.directive)
+        ]
         try:
-            made = offline.draft(graph, ask.task, info.task.source, schedule, ask.directive["attempt"])
+            if ask.directive["stage"] == stages.DRAFT:
+                step = proposer.draft(recalled, tried)
+            else:
+                start = run.candidate(ask.directive["point"]).notes.get("schedule", {})
+                step = proposer.refine(start, recalled, tried, run.rng("refine", ask.step, ask.task))
         except offline.Unsupported as error:
             raise ProposalFailed("no-building-block", str(error)) from error
-        if made is None:
+        if step is None:
             raise ProposalFailed("exhausted", "every schedule of the offline proposer was tried")
-        return Proposal(
-            made.source, {"family": made.family, "blocks": list(made.blocks), "schedule": made.schedule.describe()}
-        )
+        made = step.draft
+        notes: Plain = {"family": made.family, "blocks": list(made.blocks), "schedule": dict(made.schedule)}
+        notes |= {
+            "stage": ask.directive["stage"],
+            "used": list(step.used),
+            "moves": [dict(move) for move in step.moves],
+        }
+        return Proposal(made.source, notes, self.kit.media)
 
     def _propose_by_model(self, run: Run, ask: Ask) -> Proposal:
         assert run.model is not None
         settings = _settings(run)
-        failure = ask.directive.get("failure")
-        previous = run.candidate(ask.parents[0]).content if ask.parents else ""
+        context = self._context(ask.directive)
         reply = run.model.ask(
             prompting.request(
-                self._info(ask.task),
-                self._chip,
-                self._archs,
-                attempt=ask.directive["attempt"],
-                failure=failure,
-                previous=previous,
+                self._infos[ask.task],
+                self.kit,
+                prompting.Attempt(
+                    number=ask.directive["attempt"],
+                    stage=ask.directive["stage"],
+                    failure=ask.directive.get("failure"),
+                    previous=run.candidate(ask.parents[0]).content if ask.parents else "",
+                    latency=ask.directive.get("latency"),
+                    best=ask.directive.get("best"),
+                    measured=self._measured(run, ask.directive.get("point")),
+                    children=self._children(run, ask),
+                ),
+                [] if self._memories is None else prompting.context(context, self._memories, self.kit.device),
                 seed=random.Random(f"{run.seed}:{ask.task}:{ask.directive['attempt']}").randrange(2**31),
                 max_tokens=settings.max_tokens,
                 temperature=settings.temperature,
             )
         )
-        return Proposal(str(reply.data["code"]), {"model": reply.model, "finish_reason": reply.finish_reason})
+        notes = {"model": reply.model, "finish_reason": reply.finish_reason, "stage": ask.directive["stage"]}
+        notes["used"] = [item.id for item in context]
+        change = str(reply.data.get("change", ""))[:300]
+        return Proposal(str(reply.data["code"]), {**notes, "change": change} if change else notes, self.kit.media)
 
-    def _info(self, task: str) -> TaskInfo:
-        """Return what is known of a task.
+    def _context(self, directive: Mapping[str, Any]) -> list[Item]:
+        if self._memories is None or not directive.get("context"):
+            return []
+        return self._memories.store.get(directive["context"])
 
-        Raises:
-            ProposalFailed: a resume found that the task cannot be used any more.
-        """
-        if task not in self._hidden:
-            raise ProposalFailed("bad-task", f"the task {task} could not be inspected again")
-        return self._infos[task]
+    @staticmethod
+    def _measured(run: Run, point: str | None) -> Mapping[str, Any]:
+        evaluation = run.evaluation(point) if point is not None else None
+        return (evaluation.metrics.get("latency") or {}) if evaluation is not None else {}
 
-    def _graph(self, task: str) -> Graph | str:
-        with self._lock:
-            lock = self._keyed.setdefault(task, threading.Lock())
-        with lock:
-            if task not in self._graphs:
-                try:
-                    self._graphs[task] = self.world.trace(self._infos[task])
-                except MachineryFault as error:
-                    raise MachineryError(str(error)) from error
-            return self._graphs[task]
+    @staticmethod
+    def _children(run: Run, ask: Ask) -> list[tuple[Candidate, Evaluation | None]]:
+        """Return the variants of the start point that were tried already, with what became of them."""
+        point = ask.directive.get("point")
+        if point is None:
+            return []
+        return [(child, run.evaluation(child.id)) for child in run.children(point)[-6:]]
+
+    # -- judging -----------------------------------------------------------------------------------------------------
 
     def evaluation_key(self, run: Run, candidate: Candidate) -> Mapping[str, Any]:
         """Everything on which the gates' answer depends."""
-        return {"task": candidate.task, "source": self._infos[candidate.task].task.sha, **self.verifier.settings()}
+        return {
+            "task": candidate.task,
+            "source": self._infos[candidate.task].task.sha,
+            **self.kit.verifier.settings(),
+        }
 
     def evaluate(self, run: Run, candidate: Candidate) -> Evaluation:
-        """Put a candidate through the gates."""
+        """Put a candidate through the gates; its score is its latency in seconds, where that is known."""
         try:
-            verdict = self.verifier.judge(self._infos[candidate.task], self._hidden[candidate.task], candidate.content)
+            verdict = self.kit.verifier.judge(
+                self._infos[candidate.task], self._hidden[candidate.task], candidate.content
+            )
         except MachineryFault as error:
             raise MachineryError(str(error)) from error
-        metrics = {"gates": [_gate(gate) for gate in verdict.gates]}
+        metrics: Plain = {"gates": [results.gate(item) for item in verdict.gates]}
         failed = verdict.failed
         if failed is not None:
             failure = Failure(failed.kind or failed.name, f"{failed.name}: {failed.detail}")
             return Evaluation("failed", evidence=verdict.evidence, failure=failure, metrics=metrics, log=verdict.log)
         status: Status = "unknown" if verdict.skipped else "ok"
-        return Evaluation(status, evidence=verdict.evidence, metrics=metrics, log=verdict.log)
+        score = None
+        if verdict.latency is not None:
+            metrics["latency"] = verdict.latency.describe()
+            score = verdict.latency.seconds if status == "ok" else None
+        return Evaluation(status, score, verdict.evidence, metrics=metrics, log=verdict.log)
+
+    # -- learning ----------------------------------------------------------------------------------------------------
 
     def learn(self, run: Run, state: Plain, outcomes: Sequence[Outcome]) -> Plain:
-        """Keep the first feasible kernel of every task; hand failures to the next attempt."""
+        """Move every task on, keep what is worth keeping, and update the values of what was used."""
         tasks = {name: dict(item) for name, item in state["tasks"].items()}
         for outcome in outcomes:
-            item = tasks[outcome.ask.task]
+            name = outcome.ask.task
             if outcome.failure is not None and outcome.failure.kind == "machinery":
                 continue
-            item["tries"] += 1
-            if outcome.candidate is not None:
-                item["last"] = outcome.candidate.id
-            evaluation = outcome.evaluation
-            if evaluation is not None and evaluation.status != "failed":
-                item["feasible" if evaluation.status == "ok" else "given_up"] = (
-                    outcome.candidate.id if outcome.candidate else ""
-                )
-                item["evidence"] = evaluation.evidence
-                item.pop("failure", None)
+            if outcome.candidate is None or outcome.evaluation is None:
+                failure = outcome.failure
+                assert failure is not None, "an outcome without an evaluation carries a failure"
+                tasks[name] = stages.lost(tasks[name], failure.kind, failure.message)
                 continue
-            failure = evaluation.failure if evaluation is not None else outcome.failure
-            if failure is not None:
-                item["failure"] = {
-                    "kind": failure.kind,
-                    "message": failure.message,
-                    "gate": failure.message.split(":")[0],
-                }
-                if failure.kind in _FINAL:
-                    item["given_up"] = failure.kind
+            tasks[name] = self._settle(run, tasks[name], outcome.ask, outcome.candidate, outcome.evaluation)
         return {**state, "tasks": tasks}
+
+    def _settle(self, run: Run, item: Plain, ask: Ask, candidate: Candidate, evaluation: Evaluation) -> Plain:
+        failure = None
+        if evaluation.failure is not None:
+            message = evaluation.failure.message
+            failure = {"kind": evaluation.failure.kind, "message": message, "gate": message.split(":")[0]}
+        memory_item = ""
+        if self._memories is not None and ask.task in self._texts and evaluation.status != "unknown":
+            memory_item = self._keep(run, self._memories, item, ask, candidate, evaluation)
+        return stages.settle(
+            item,
+            candidate=candidate.id,
+            status=evaluation.status,
+            evidence=evaluation.evidence,
+            latency=evaluation.score,
+            memory_item=memory_item,
+            failure=failure,
+        )
+
+    def _keep(
+        self, run: Run, memories: Memories, item: Plain, ask: Ask, candidate: Candidate, evaluation: Evaluation
+    ) -> str:
+        """Keep what an attempt taught and reward what it used; returns the memory item of a feasible kernel."""
+        stage = str(ask.directive["stage"])
+        feasible = evaluation.status == "ok"
+        latency = evaluation.score
+        measured = evaluation.metrics.get("latency") or {}
+        level = str(measured.get("level") or (self._measured(run, ask.directive.get("point"))).get("level", ""))
+        situation = self.situation(run, ask.task, ask.directive.get("point"))
+        event = f"{run.id}:{ask.step}:{ask.slot}"
+        used = list(candidate.notes.get("used", ()))
+        facts: Plain = {
+            key: candidate.notes[key] for key in ("schedule", "moves", "change") if candidate.notes.get(key)
+        }
+        if stage == stages.REFINE:
+            raw = stages.refine_reward(latency if feasible else None, item["best_latency"])
+            memories.reward(event, stage, situation, level, [ask.directive["point_item"], *used], raw)
+        else:
+            memories.reward(event, stage, situation, level, used, stages.draft_reward(feasible))
+        if not feasible:
+            assert evaluation.failure is not None
+            memories.keep_failure(situation, stage, evaluation.failure.kind, evaluation.failure.message, facts)
+            return ""
+        if latency is not None:
+            facts |= {"latency": latency, "bottleneck": measured.get("bottleneck", "")}
+        if stage == stages.REFINE and latency is not None:
+            ratio = ask.directive["latency"] / latency
+            memories.keep_change(
+                situation, level, candidate.notes.get("moves", ()), ratio, str(candidate.notes.get("change", ""))
+            )
+        champion = not item.get("draft") or (latency is not None and latency < item["best_latency"])
+        return memories.keep_kernel(
+            situation,
+            candidate=candidate.id,
+            content_sha=candidate.sha,
+            stage=stage,
+            evidence=level or evaluation.evidence,
+            champion=champion,
+            facts=facts,
+        )
 
     # -- the result --------------------------------------------------------------------------------------------------
 
     def result(self, run: Run, state: Plain) -> Plain:
         """Return one row per task and write the kernels that passed into the run's folder."""
-        rows = []
-        outcomes = {o.candidate.id: o for o in run.outcomes() if o.candidate is not None}
-        for name, item in state["tasks"].items():
-            chosen = item.get("feasible") or (item.get("given_up") if item.get("given_up") in outcomes else None)
-            outcome = outcomes.get(chosen or "") or outcomes.get(item.get("last", ""))
-            evaluation = outcome.evaluation if outcome is not None else None
-            rows.append(
-                {
-                    "task": name,
-                    "status": _status(item, bool(chosen)),
-                    "evidence": item.get("evidence", ""),
-                    "gates": evaluation.metrics.get("gates", []) if evaluation is not None else [],
-                    "proposer": run.proposer,
-                    "made_of": dict(outcome.candidate.notes) if outcome is not None and outcome.candidate else {},
-                    "kernel": self._write(run, name, outcome.candidate)
-                    if chosen and outcome and outcome.candidate
-                    else None,
-                    "candidate": chosen,
-                    "attempts": item["tries"],
-                    "failure": item.get("failure"),
-                    "seed": run.seed,
-                }
-            )
-        for name, reason in state["rejected"].items():
-            failure = {"kind": "bad-task", "message": reason}
-            rows.append(
-                {
-                    "task": name,
-                    "status": "rejected",
-                    "evidence": "",
-                    "gates": [],
-                    "proposer": run.proposer,
-                    "made_of": {},
-                    "kernel": None,
-                    "candidate": None,
-                    "attempts": 0,
-                    "failure": failure,
-                    "seed": run.seed,
-                }
-            )
-        proven = sum(row["status"] == "proven" for row in rows)
-        return {"target": run.target or "npu", "tasks": rows, "proven": proven, "of": len(rows)}
-
-    @staticmethod
-    def _write(run: Run, task: str, candidate: Candidate) -> str:
-        folder = run.folder / "kernels"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{task}.py"
-        path.write_text(candidate.content, encoding="utf-8")
-        return str(path)
+        kit = self._kit
+        document: Plain = results.document(run, state, kit.suffix if kit is not None else ".py")
+        return document
 
     @classmethod
     def rows(cls, result: Plain) -> list[dict[str, str]]:
-        """One row per task: every gate's answer, the evidence level, the proposer and the attempts."""
-        rows = []
-        for item in result.get("tasks", []):
-            gates = {gate["gate"]: gate for gate in item["gates"]}
-            failure = item.get("failure") or {}
-            skipped = next((gate["detail"] for gate in item["gates"] if gate["status"] == "skipped"), "")
-            rows.append(
-                {
-                    "task": item["task"],
-                    "status": item["status"],
-                    **{name: _MARKS.get(gates[name]["status"], "-") if name in gates else "-" for name in _GATES},
-                    "evidence": item["evidence"] or "none",
-                    "proposer": item["proposer"],
-                    "tries": str(item["attempts"]),
-                    "remark": skipped or failure.get("message", ""),
-                }
-            )
-        return rows
+        """One row per task: every gate's answer, evidence, latency, proposer and attempts."""
+        return results.rows(result)
 
     @classmethod
     def setups(cls, target: str, home: Path) -> tuple[str, ...]:
@@ -386,44 +474,15 @@ class EvoKernel(Method):
         return ("npu",) if (target or "npu") == "npu" and toolchain.find(home) is None else ()
 
     def close(self) -> None:
-        """Kill the workers."""
+        """Kill the workers and close the memory."""
+        if self._memories is not None:
+            self._memories.close()
+            self._memories = None
         if self._world is not None:
             self._world.close()
             self._world = None
 
 
-def _status(item: Plain, has_kernel: bool) -> str:
-    if item.get("feasible"):
-        return "proven"
-    if has_kernel:
-        return "unproven"
-    return "failed" if item["tries"] else "not tried"
-
-
 def _settings(run: Run) -> EvoKernelSettings:
     assert isinstance(run.settings, EvoKernelSettings)
     return run.settings
-
-
-def _gate(gate: Any) -> Plain:
-    return {
-        "gate": gate.name,
-        "status": gate.status,
-        "kind": gate.kind,
-        "detail": gate.detail,
-        "facts": dict(gate.facts),
-    }
-
-
-def _require_triton() -> None:
-    import importlib.util
-
-    missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingPrerequisite(f"{' and '.join(missing)} is not installed", "pip install 'orienteer[npu]'")
-
-
-def _versions(*packages: str) -> dict[str, str]:
-    from importlib import metadata
-
-    return {name: metadata.version(name) for name in packages}

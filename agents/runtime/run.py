@@ -148,6 +148,19 @@ class Run:
         rows = self._journal.candidates()
         return [self.build_candidate(row, parents) for row, parents in rows if task is None or row.task == task]
 
+    def tried(self, task: str) -> set[str]:
+        """Return SHA-256 of the contents of a task's candidates so far."""
+        return self._journal.content_shas(task)
+
+    def children(self, candidate_id: str) -> list[Candidate]:
+        """Return the candidates that started from this one, in the order they were found."""
+        return [self.candidate(child) for child in self._journal.children(candidate_id)]
+
+    def evaluation(self, candidate_id: str) -> Evaluation | None:
+        """Return the newest verdict on a candidate; None where there is none, or none that our machinery completed."""
+        row = self._journal.newest_evaluation(candidate_id, self._method.evaluator)
+        return None if row is None or row.status == "machinery" else evaluation_of(row, self._journal)
+
     def outcomes(self, task: str | None = None, step: int | None = None) -> list[Outcome]:
         """Return what became of the asks so far, in the order of the plans; of one task, of one step, or all.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from orienteer.errors import UsageError
 
 #: A task file larger than this is not one.
 MAX_BYTES = 1 << 20
+#: Folders of a KernelBench checkout that hold single operators, fusions and networks.
+_LEVEL = re.compile(r"level\d+")
+_LEVELS = ("level1", "level2", "level3")
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,8 @@ class KernelTask:
 
     name: str
     source: str
+    #: What it is counted with: the level of a KernelBench problem, else empty.
+    group: str = ""
 
     @property
     def sha(self) -> str:
@@ -66,7 +72,7 @@ def find_tasks(specs: Iterable[str], problems: dict[str, str] | None = None) -> 
 def _expand(spec: str, problems: dict[str, str] | None) -> list[KernelTask]:
     path, is_folder, is_file = _looked_up(spec)
     if is_folder:
-        files = sorted(p for p in path.rglob("*.py") if p.name != "__init__.py" and _looks_like_task(p))
+        files = _files(path)
         if not files:
             raise UsageError(
                 f"the folder {spec} holds no task", "a task is a Python file with a class Model and get_inputs"
@@ -88,6 +94,22 @@ def _expand(spec: str, problems: dict[str, str] | None) -> list[KernelTask]:
     near = difflib.get_close_matches(spec, names, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise UsageError(f"no task {spec!r}, and no file or folder of that name", f"{hint}there are: {', '.join(names)}")
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the task files of a folder in order; of a KernelBench checkout those of its levels 1 to 3."""
+    for root in (folder, folder / "KernelBench"):
+        levels = [root / name for name in _LEVELS if (root / name).is_dir()]
+        if levels:
+            found = [path for level in levels for path in level.glob("*.py")]
+            return sorted((path for path in found if _looks_like_task(path)), key=_place)
+    found = [path for path in folder.rglob("*.py") if path.name != "__init__.py" and _looks_like_task(path)]
+    return sorted(found, key=_place)
+
+
+def _place(path: Path) -> tuple[str, int, str]:
+    number = re.match(r"\d+", path.name)
+    return str(path.parent), int(number[0]) if number else 0, path.name
 
 
 def _looked_up(spec: str) -> tuple[Path, bool, bool]:
@@ -131,6 +153,9 @@ def _read(path: Path) -> KernelTask:
                 f"{path} defines no {kind} {name}",
                 "a task has Model, get_inputs and get_init_inputs (KernelBench's form)",
             )
+    level = path.resolve().parent.name
+    if _LEVEL.fullmatch(level):
+        return KernelTask(f"{level}_{path.stem}", source, level)
     return KernelTask(path.stem, source)
 
 

@@ -71,3 +71,41 @@ class Verdict:
     def skipped(self) -> list[Gate]:
         """Gates that could not be applied here."""
         return [gate for gate in self.gates if gate.status == "skipped"]
+
+
+#: Rejection classes, in the words of a report.
+CLASSES = ("cheat", "incorrect", "compile", "limit", "crash", "time-out", "contract", "ours")
+_BY_KIND = {
+    "timeout": "time-out",
+    "oom": "limit",
+    "pids": "limit",
+    "output-limit": "limit",
+    "crash": "crash",
+    "no-result": "crash",
+    "runtime": "crash",
+    "interpreter": "crash",
+    "overrun": "cheat",
+    "unjudged-kernel": "cheat",
+    "impossible-speed": "cheat",
+    "machinery": "ours",
+    "syntax": "compile",
+    "contract": "contract",
+}
+_COMPILE_LIMITS = ("overflow", "grid", "shared", "registers", "oom")
+
+
+def rejection_class(kind: str) -> str:
+    """Return the class of a failure kind: one of :data:`CLASSES`.
+
+    ``cheat`` is work that is not done by the kernels or could be hidden from the judge, ``incorrect`` a wrong result,
+    ``limit`` more of a resource than there is, ``contract`` a file that has not the form of a candidate, ``ours`` a
+    fault of this program or machine.
+    """
+    if kind.startswith("cheat"):
+        return "cheat"
+    if kind.startswith("compile:"):
+        rest = kind.removeprefix("compile:")
+        if rest == "timeout":
+            return "time-out"
+        return "limit" if any(word in rest for word in _COMPILE_LIMITS) else "compile"
+    return _BY_KIND.get(kind, "incorrect")

@@ -51,7 +51,7 @@ def assemble(graph: Graph, plan: Plan, schedule: Schedule, task_source: str, tit
         "",
         *[text + "\n" for name in helpers for text in [_HELPERS[name]]],
         *[text + "\n" for text in kernels],
-        _model_new(graph, plan, model),
+        _model_new(graph, plan, schedule, model),
     ]
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(parts)).rstrip() + "\n"
 
@@ -121,7 +121,7 @@ def _prelude(tree: ast.Module, model: ast.ClassDef) -> list[ast.stmt]:
     return [node for node in tree.body if node in kept]
 
 
-def _model_new(graph: Graph, plan: Plan, model: ast.ClassDef) -> str:
+def _model_new(graph: Graph, plan: Plan, schedule: Schedule, model: ast.ClassDef) -> str:
     body: list[str] = []
     forward = next((i for i in model.body if isinstance(i, ast.FunctionDef) and i.name == "forward"), None)
     if forward is None:
@@ -138,7 +138,7 @@ def _model_new(graph: Graph, plan: Plan, model: ast.ClassDef) -> str:
         raise Unsupported("forward takes fewer arguments than get_inputs returns")
     if forward.args.vararg is not None:
         raise Unsupported("forward with *args")
-    lines = _forward(graph, plan, names)
+    lines = _forward(graph, plan, schedule, names)
     signature = ast.unparse(forward.args)
     doc = '"""Launch the kernels."""'
     body.append(_indent(f"def forward({signature}):\n{_indent(doc)}\n" + "\n".join(f"    {line}" for line in lines)))
@@ -148,7 +148,7 @@ def _model_new(graph: Graph, plan: Plan, model: ast.ClassDef) -> str:
     )
 
 
-def _forward(graph: Graph, plan: Plan, names: Sequence[str]) -> list[str]:
+def _forward(graph: Graph, plan: Plan, schedule: Schedule, names: Sequence[str]) -> list[str]:
     variables: dict[str, str] = {}
     lines: list[str] = []
     used = {name for kernel in plan.kernels for name in kernel.pointers}
@@ -175,7 +175,7 @@ def _forward(graph: Graph, plan: Plan, names: Sequence[str]) -> list[str]:
         lines.append(f"{local} = torch.empty(({shape}), dtype=torch.{made.dtype}, device={device}.device)")
         arguments = [variables[name] for name in kernel.pointers]
         arguments += list(kernel.size_args)
-        arguments += [f"{key}={value}" for key, value in kernel.constants.items()]
+        arguments += [f"{key}={value}" for key, value in {**kernel.constants, **schedule.options}.items()]
         lines.append(f"if {local}.numel() > 0:")
         lines.append(f"    {kernel.name}[(min({kernel.work}, MAX_PROGRAMS),)]({', '.join(arguments)})")
     results = [variables[name] for name in graph.outputs]

@@ -25,7 +25,15 @@ class Schedule:
     #: Most program instances of a launch; each takes several pieces of work in turn. Ascend limits the product of the
     #: grid to 65,535 and runs best with one instance a core.
     programs: int = 4096
+    #: Options of a GPU launch: warps of an instance, and stages of a pipelined loop.
     num_warps: int = 4
+    num_stages: int = 3
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Return the launch options that differ from Triton's own defaults."""
+        given = {"num_warps": (self.num_warps, 4), "num_stages": (self.num_stages, 3)}
+        return {name: value for name, (value, default) in given.items() if value != default}
 
     def describe(self) -> dict[str, Any]:
         """Return the parameters as plain data."""

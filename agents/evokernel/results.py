@@ -1,0 +1,147 @@
+"""What a run of EvoKernel says in the end: one document, one table, one kernel file per task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orienteer.agents.runtime.method import Candidate, Plain
+from orienteer.agents.runtime.run import Run
+from orienteer.evaluators.kernel.verdict import Gate
+
+#: How the table shows a gate's answer.
+_MARKS = {"passed": "pass", "failed": "FAIL", "skipped": "SKIPPED"}
+
+
+def gate(item: Gate) -> Plain:
+    """Return a gate's answer as plain data."""
+    return {
+        "gate": item.name,
+        "status": item.status,
+        "kind": item.kind,
+        "detail": item.detail,
+        "facts": dict(item.facts),
+    }
+
+
+def document(run: Run, state: Plain, suffix: str) -> Plain:
+    """Return the result and write the kernels of proven tasks into the run's folder."""
+    rows = []
+    outcomes = {o.candidate.id: o for o in run.outcomes() if o.candidate is not None}
+    for name, item in state["tasks"].items():
+        chosen = item.get("best") or item.get("unknown")
+        outcome = outcomes.get(chosen or "") or outcomes.get(item.get("last", ""))
+        evaluation = outcome.evaluation if outcome is not None else None
+        candidate = outcome.candidate if outcome is not None else None
+        latency = evaluation.metrics.get("latency") if evaluation is not None and chosen else None
+        rows.append(
+            {
+                "task": name,
+                "status": _status(item),
+                "evidence": item.get("evidence", ""),
+                "latency": latency,
+                "draft_latency_s": item.get("draft_latency"),
+                "speedup_over_draft": _ratio(item.get("draft_latency"), item.get("best_latency")),
+                "speedup_over_reference": _ratio((latency or {}).get("baseline_s"), item.get("best_latency")),
+                "curve": item["curve"],
+                "gates": evaluation.metrics.get("gates", []) if evaluation is not None else [],
+                "proposer": run.proposer,
+                "made_of": dict(candidate.notes) if candidate is not None else {},
+                "kernel": _write(run, name, candidate, suffix) if chosen and candidate is not None else None,
+                "candidate": chosen,
+                "draft": item.get("draft"),
+                "attempts": item["tries"],
+                "ended": item.get("given_up", ""),
+                "failure": item.get("failure") if not chosen else None,
+                "seed": run.seed,
+            }
+        )
+    for name, reason in state["rejected"].items():
+        rows.append(
+            {
+                "task": name,
+                "status": "rejected",
+                "evidence": "",
+                "latency": None,
+                "draft_latency_s": None,
+                "speedup_over_draft": None,
+                "speedup_over_reference": None,
+                "curve": [],
+                "gates": [],
+                "proposer": run.proposer,
+                "made_of": {},
+                "kernel": None,
+                "candidate": None,
+                "draft": None,
+                "attempts": 0,
+                "ended": "bad-task",
+                "failure": {"kind": "bad-task", "message": reason},
+                "seed": run.seed,
+            }
+        )
+    proven = sum(row["status"] == "proven" for row in rows)
+    return {"target": run.target or "npu", "tasks": rows, "proven": proven, "of": len(rows)}
+
+
+def _ratio(old: float | None, new: float | None) -> float | None:
+    return None if old is None or new is None else old / new
+
+
+def _status(item: Mapping[str, Any]) -> str:
+    if item.get("draft"):
+        return "proven"
+    if item.get("unknown"):
+        return "unproven"
+    return "failed" if item["tries"] else "not tried"
+
+
+def _write(run: Run, task: str, candidate: Candidate, suffix: str) -> str:
+    folder = run.folder / "kernels"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{task}{suffix}"
+    path.write_text(candidate.content, encoding="utf-8")
+    return str(path)
+
+
+def rows(result: Plain) -> list[dict[str, str]]:
+    """Return one row per task for people."""
+    shown = []
+    names = list(dict.fromkeys(gate["gate"] for item in result.get("tasks", []) for gate in item["gates"]))
+    for item in result.get("tasks", []):
+        gates = {gate["gate"]: gate for gate in item["gates"]}
+        failure = item.get("failure") or {}
+        skipped = next((gate["detail"] for gate in item["gates"] if gate["status"] == "skipped"), "")
+        shown.append(
+            {
+                "task": item["task"],
+                "status": item["status"],
+                **{name: _MARKS.get(gates[name]["status"], "-") if name in gates else "-" for name in names},
+                "evidence": item["evidence"] or "none",
+                "latency": seconds((item.get("latency") or {}).get("seconds")),
+                "level": (item.get("latency") or {}).get("level", "-"),
+                "x draft": times(item.get("speedup_over_draft")),
+                "x PyTorch": times(item.get("speedup_over_reference")),
+                "proposer": item["proposer"],
+                "tries": str(item["attempts"]),
+                "remark": skipped or failure.get("message", ""),
+            }
+        )
+    if shown and all(row["x PyTorch"] == "-" for row in shown):
+        for row in shown:
+            del row["x PyTorch"]
+    return shown
+
+
+def seconds(value: float | None) -> str:
+    """Write a latency with a unit that suits it."""
+    if value is None:
+        return "-"
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if value * factor >= 1.0:
+            return f"{value * factor:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def times(value: float | None) -> str:
+    """Write a ratio."""
+    return "-" if value is None else f"{value:.2f}"
