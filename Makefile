@@ -44,12 +44,14 @@ $(BIN)/python:
 # The stamps lie inside the environment: removing it removes them.
 $(VENV)/.installed: $(STATED) | $(BIN)/python
 	@scripts/install-torch $(BIN)/python
-	$(PIP) install --quiet -c constraints.txt -e ".[npu,docker]"
+	$(PIP) install --quiet -c constraints.txt -e ".[npu,docker,memory]"
+	@scripts/install-minilm $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-dev: $(STATED) | $(BIN)/python
 	@scripts/install-torch $(BIN)/python
-	$(PIP) install --quiet -c constraints.txt -e ".[npu,docker,dev]"
+	$(PIP) install --quiet -c constraints.txt -e ".[npu,docker,memory,dev]"
+	@scripts/install-minilm $(BIN)/python
 	@touch $(VENV)/.installed $@
 
 # Type checkers do not see through an editable install of a package that is the repository's root.

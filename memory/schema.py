@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 #: The newest schema this version of the program understands; one Alembic revision per number.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: SQLite's application id of our databases: "ORTN".
 APPLICATION_ID = 0x4F52544E
 
@@ -198,4 +198,105 @@ artifacts = Table(
     Column("size", BigInteger, nullable=False),
     Column("media", Text, nullable=False),
     Column("created", Float, nullable=False),
+)
+
+memory_stores = Table(
+    "memory_stores",
+    metadata,
+    Column("name", String(80), primary_key=True),
+    Column("token", String(32), nullable=False),
+    Column("revision", Integer, nullable=False, default=0),
+    Column("deletions", Integer, nullable=False, default=0),
+    Column("created", Float, nullable=False),
+)
+
+memory_items = Table(
+    "memory_items",
+    metadata,
+    Column("seq", Integer, primary_key=True),
+    Column("id", _id, nullable=False),
+    Column("store", String(80), ForeignKey("memory_stores.name", ondelete="CASCADE"), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("outcome", String(16), nullable=False, default=""),
+    Column("name", Text, nullable=False, default=""),
+    Column("text", Text, nullable=False),
+    Column("text_sha", _sha, nullable=False),
+    Column("content_sha", String(64), nullable=False, default=""),
+    Column("task", Text, nullable=False, default=""),
+    Column("task_sha", String(64), nullable=False, default=""),
+    Column("target", Text, nullable=False, default=""),
+    Column("family", Text, nullable=False, default=""),
+    Column("bottleneck", Text, nullable=False, default=""),
+    Column("stage", String(16), nullable=False, default=""),
+    Column("evidence", Text, nullable=False, default=""),
+    # Not a foreign key: what a run taught outlives the run.
+    Column("run_id", Text, nullable=False, default=""),
+    Column("candidate_id", Text, nullable=False, default=""),
+    Column("facts_json", Text, nullable=False, default="{}"),
+    Column("created", Float, nullable=False),
+    Column("indexed", String(64), nullable=False, default=""),
+    UniqueConstraint("id", name="uq_memory_items_id"),
+    Index("ix_memory_items_store", "store", "seq"),
+    Index("ix_memory_items_kind", "store", "kind", "target"),
+    Index("ix_memory_items_task", "store", "task"),
+    Index("ix_memory_items_run", "run_id"),
+)
+
+
+def _item() -> Column[str]:
+    return Column("item_id", _id, ForeignKey("memory_items.id", ondelete="CASCADE"), primary_key=True)
+
+
+memory_values = Table(
+    "memory_values",
+    metadata,
+    _item(),
+    Column("stage", String(16), primary_key=True),
+    Column("signature", String(200), primary_key=True),
+    Column("q", Float, nullable=False),
+    Column("visits", Integer, nullable=False),
+    Column("updated", Float, nullable=False),
+)
+
+memory_updates = Table(
+    "memory_updates",
+    metadata,
+    _item(),
+    Column("event", String(200), primary_key=True),
+    Column("stage", String(16), primary_key=True),
+    Column("signature", String(200), primary_key=True),
+    Column("reward", Float, nullable=False),
+    Column("raw", Float),
+    Column("q_before", Float, nullable=False),
+    Column("q_after", Float, nullable=False),
+    Column("visits", Integer, nullable=False),
+    Column("created", Float, nullable=False),
+    Index("ix_memory_updates_event", "event"),
+)
+
+memory_rewards = Table(
+    "memory_rewards",
+    metadata,
+    Column("store", String(80), ForeignKey("memory_stores.name", ondelete="CASCADE"), primary_key=True),
+    Column("event", String(200), primary_key=True),
+    Column("stage", String(16), primary_key=True),
+    Column("evidence", String(200), nullable=False),
+    Column("raw", Float, nullable=False),
+    Column("normalised", Float, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("mean", Float, nullable=False),
+    Column("variance", Float, nullable=False),
+    Column("created", Float, nullable=False),
+)
+
+memory_statistics = Table(
+    "memory_statistics",
+    metadata,
+    Column("store", String(80), ForeignKey("memory_stores.name", ondelete="CASCADE"), primary_key=True),
+    Column("stage", String(16), primary_key=True),
+    Column("evidence", String(200), primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("mean", Float, nullable=False),
+    Column("variance", Float, nullable=False),
+    Column("updated", Float, nullable=False),
 )
