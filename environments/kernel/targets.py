@@ -61,6 +61,7 @@ ARCHS = {
 TARGETS = {
     "npu": "Triton kernels for Ascend NPUs, compiled to HIVM by the vendor's compiler",
     "triton": "Triton kernels for NVIDIA and AMD GPUs, compiled to cubin and hsaco",
+    "cpu": "C++ with OpenMP for this machine's processor, compiled by its compiler and measured",
 }
 
 

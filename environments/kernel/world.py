@@ -54,9 +54,22 @@ _INTERPRETER_MODULES = (
     f"{_JOBS}.candidate_job",
 )
 
+_CPU_MODULES = ("numpy", f"{_JOBS}.cpu_job")
+_MEASURE_MODULES = (f"{_JOBS}.warmup", "torch", "torch.utils.flop_counter", f"{_JOBS}.load", f"{_JOBS}.cpu_measure_job")
+#: What the workers of each kind import, and their environment. A team of threads that waits for work must not keep the
+#: cores from the other process of a measurement for long.
+_KINDS: Mapping[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "compiler": (_COMPILER_MODULES, {"TRITON_DEFAULT_FP_FUSION": "1"}),
+    "interpreter": (_INTERPRETER_MODULES, {"TRITON_INTERPRET": "1"}),
+    "cpu": (_CPU_MODULES, {"OMP_DYNAMIC": "false"}),
+    "measure": (_MEASURE_MODULES, {"OMP_DYNAMIC": "false", "GOMP_SPINCOUNT": "20000"}),
+}
+
 INSPECT_LIMITS = Limits(wall_s=60, memory_mb=8192, disk_mb=64, pids=64)
 REFERENCE_LIMITS = Limits(wall_s=60, memory_mb=4096, disk_mb=64, pids=64, result_mb=256)
 RUN_LIMITS = Limits(wall_s=120, memory_mb=4096, disk_mb=64, pids=64, result_mb=256)
+CPU_RUN_LIMITS = Limits(wall_s=30, memory_mb=4096, disk_mb=64, pids=64, result_mb=256)
+MEASURE_LIMITS = Limits(wall_s=120, memory_mb=12288, disk_mb=64, pids=128, result_mb=16)
 COMPILE_LIMITS = Limits(wall_s=180, memory_mb=4096, disk_mb=256, pids=64, result_mb=64, open_files=512)
 
 
@@ -136,11 +149,11 @@ class KernelWorld:
     def _pool(self, kind: str) -> WorkerPool:
         with self._lock:
             if kind not in self._pools:
-                interpret = kind == "interpreter"
+                preload, env = _KINDS[kind]
                 self._pools[kind] = WorkerPool(
                     self.sandbox,
-                    preload=_INTERPRETER_MODULES if interpret else _COMPILER_MODULES,
-                    env={"TRITON_INTERPRET": "1"} if interpret else {"TRITON_DEFAULT_FP_FUSION": "1"},
+                    preload=preload,
+                    env=env,
                     size=self._workers,
                     binds=[path for path in _PROCESSOR if Path(path).exists()],
                     cancel=self._cancel,
@@ -273,6 +286,45 @@ class KernelWorld:
         }
         message, _ = call(
             self._pool("compiler"), f"{_JOBS}.gpu_job:compile_launches", header, (), self._limits(COMPILE_LIMITS)
+        )
+        return message.header
+
+    def run_cpp(
+        self, library: bytes, cases: Sequence[Mapping[str, Any]], blobs: Sequence[bytes]
+    ) -> tuple[Mapping[str, Any], tuple[bytes, ...], Mapping[str, Any]]:
+        """Run a compiled C++ candidate on cases (see ``cpu_job.run_library``); returns header, blobs, job facts.
+
+        Raises:
+            JobFailed, MachineryFault: as :meth:`run`.
+        """
+        message, job = call(
+            self._pool("cpu"),
+            f"{_JOBS}.cpu_job:run_library",
+            {"cases": list(cases)},
+            (library, *blobs),
+            self._limits(CPU_RUN_LIMITS),
+        )
+        return message.header, message.blobs, _facts(job)
+
+    def measure_cpp(self, library: bytes, info: TaskInfo, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Time a compiled C++ candidate against the reference at the true shapes (see ``cpu_measure_job.measure``).
+
+        Raises:
+            JobFailed, MachineryFault: as :meth:`run`.
+        """
+        header = {
+            "task": info.task.source,
+            "inputs": list(info.inputs),
+            "state": list(info.state),
+            "outputs": list(info.outputs),
+            **settings,
+        }
+        message, _ = call(
+            self._pool("measure"),
+            f"{_JOBS}.cpu_measure_job:measure",
+            header,
+            (library,),
+            self._limits(MEASURE_LIMITS),
         )
         return message.header
 

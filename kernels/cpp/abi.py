@@ -58,5 +58,6 @@ struct Tensor {
 
 // inputs: the arguments of Model.forward in order. state: parameters and buffers in the order of state_dict().
 // outputs: what forward returns, allocated by the caller. threads: how many threads may be used.
-extern "C" void forward(const Tensor* inputs, const Tensor* state, const Tensor* outputs, int threads);
+extern "C" __attribute__((visibility("default"))) void forward(const Tensor* inputs, const Tensor* state,
+                                                              const Tensor* outputs, int threads);
 """

@@ -1,0 +1,2 @@
+"""stub"""
+def check(b): return None

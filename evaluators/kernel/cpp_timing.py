@@ -1,0 +1,86 @@
+"""From alternating rounds to a latency: medians, quartiles, and the paired ratio."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orienteer.environments.kernel.world import TaskInfo
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What the rounds say. Times are seconds of one call."""
+
+    seconds: float
+    spread: tuple[float, float]
+    baseline_s: float
+    #: Reference over candidate, round by round: median and quartiles.
+    speedup: float
+    speedup_spread: tuple[float, float]
+    rounds: int
+    calls: int
+    sets: int
+    #: Least excess of the coordinator's clock over the candidate's claim.
+    least_gap: float
+    load: float
+    #: Operations of the reference's matrix products and convolutions.
+    flops: float
+
+    def facts(self) -> dict[str, Any]:
+        """Return the figures as plain data."""
+        return {
+            "speedup": round(self.speedup, 4),
+            "speedup_quartiles": [round(value, 4) for value in self.speedup_spread],
+            "rounds": self.rounds,
+            "calls_a_round": self.calls,
+            "input_sets": self.sets,
+            "load": round(self.load, 2),
+        }
+
+    def rotated_bytes(self, info: TaskInfo) -> int:
+        """Return the size of all sets of inputs and outputs together."""
+        return self.sets * moved_bytes([*info.inputs, *info.outputs])
+
+
+def moved_bytes(specs: Sequence[Mapping[str, Any]]) -> int:
+    """Return the bytes of described tensors."""
+    from orienteer.kernels.cpp.abi import ITEM_SIZE
+
+    return sum(math.prod(s["shape"]) * ITEM_SIZE.get(str(s["dtype"]), 0) for s in specs if "shape" in s)
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """Return the first and third quartile (linear interpolation, the ends included)."""
+    if len(values) == 1:
+        return values[0], values[0]
+    cut = statistics.quantiles(values, n=4, method="inclusive")
+    return cut[0], cut[2]
+
+
+def summarise(header: Mapping[str, Any]) -> Timing:
+    """Summarise the answer of ``cpu_measure_job.measure``.
+
+    The ratio is taken within each round: candidate and reference run there within milliseconds of each other, so that
+    a slow phase of a shared machine falls on both.
+    """
+    rounds = header["rounds"]
+    own = [float(item["candidate"]) for item in rounds]
+    other = [float(item["reference"]) for item in rounds]
+    ratios = [b / max(a, 1e-12) for a, b in zip(own, other, strict=True)]
+    return Timing(
+        seconds=statistics.median(own),
+        spread=quartiles(own),
+        baseline_s=statistics.median(other),
+        speedup=statistics.median(ratios),
+        speedup_spread=quartiles(ratios),
+        rounds=len(rounds),
+        calls=int(header["calls"]),
+        sets=int(header["sets"]),
+        least_gap=min(float(item["outside"]) - float(item["candidate"]) for item in rounds),
+        load=float(header["load"][0]),
+        flops=float(header["flops"]),
+    )
