@@ -15,20 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
 from orienteer.agents.evokernel import kits, offline, prompting, results, stages
-from orienteer.agents.evokernel.memories import Memories, Policy, Situation, describe
+from orienteer.agents.evokernel.memories import describe
+from orienteer.agents.evokernel.staged import Operator, SearchSettings, StagedSearch
 from orienteer.agents.runtime.method import (
     Ask,
     Candidate,
     Evaluation,
     Failure,
     MachineryError,
-    Method,
-    Outcome,
     Plain,
     Proposal,
     ProposalFailed,
@@ -43,28 +42,13 @@ from orienteer.environments.kernel.world import BadTask, KernelWorld, TaskInfo
 from orienteer.errors import MissingPrerequisite, UsageError
 from orienteer.evaluators.kernel.hidden import HiddenCases
 from orienteer.kernels.blocks.graph import Graph
-from orienteer.memory.experience.items import Item
 
 _T = TypeVar("_T")
-#: Kinds of items that the offline proposer can read while drafting and while refining; a model reads them all.
-_OFFLINE_KINDS = {stages.DRAFT: ("trace", "experience"), stages.REFINE: ("experience", "practice", "trace")}
 
 
-class EvoKernelSettings(Settings):
+class EvoKernelSettings(SearchSettings):
     """Options of ``agent run evokernel``."""
 
-    iterations: int = Field(30, ge=1, le=1000, description="verifications per task, both stages together (T)")
-    stop_at: Literal["", "feasible"] = Field("", description="'feasible' ends a task at its first feasible kernel")
-    memory: str = Field("shared", description="none, task, shared or an export to begin with (also --memory)")
-    policy: Literal["value", "similarity"] = Field(
-        "value", description="how recalled items and start points are chosen"
-    )
-    items: int = Field(5, ge=1, le=50, description="memory items in context (N)")
-    recall: float = Field(3.0, ge=1, le=100, description="recall factor lambda of the first round")
-    most_recall: float = Field(12.0, ge=1, le=100, description="recall factor lambda of late rounds")
-    epsilon: float = Field(0.1, ge=0, le=1, description="share of random choices")
-    alpha: float = Field(0.3, gt=0, le=1, description="step of a value update")
-    held_out: list[str] = Field([], description="names of operators whose earlier traces are not recalled (leak guard)")
     chip: str = Field("Ascend910B3", description="Ascend chip for --target npu")
     archs: list[str] = Field(
         ["sm_90", "sm_80", "sm_100", "gfx942"],
@@ -76,25 +60,22 @@ class EvoKernelSettings(Settings):
     temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature; the endpoint's own if unset")
 
 
-class EvoKernel(Method):
+class EvoKernel(StagedSearch):
     """See the module's text."""
 
     name: ClassVar[str] = "evokernel"
     Settings: ClassVar[type[Settings]] = EvoKernelSettings
     evaluator: ClassVar[str] = "kernel-gates"
-    #: A score is a latency in seconds.
-    minimise: ClassVar[bool] = True
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.Lock()
         self._world: KernelWorld | None = None
         self._kit: kits.Kit | None = None
-        self._memories: Memories | None = None
         self._infos: dict[str, TaskInfo] = {}
         self._graphs: dict[str, Graph | str] = {}
         self._hidden: dict[str, HiddenCases] = {}
         self._proposers: dict[str, offline.Proposer] = {}
-        self._texts: dict[str, str] = {}
 
     # -- the request -------------------------------------------------------------------------------------------------
 
@@ -128,7 +109,7 @@ class EvoKernel(Method):
             name, reason = next(iter(rejected.items()), ("", "there is none"))
             more = f" (and {len(rejected) - 1} more tasks)" if len(rejected) > 1 else ""
             raise UsageError(f"task {name}: {reason}{more}", "mend the task file; docs/kernels.md says what a task is")
-        self._remember(run, settings)
+        self.remember(run, self.kit.target)
         return {"tasks": good, "rejected": rejected}
 
     def _open(self, run: Run, settings: EvoKernelSettings, request: kits.Request) -> None:
@@ -140,39 +121,13 @@ class EvoKernel(Method):
             job_seconds=settings.job_seconds,
         )
         self._kit = kits.open_kit(request, self._world, run.home)
+        self.device = self._kit.device
         if self._kit.skipped is not None:
             gate, cure = self._kit.skipped
             run.emit("gate.skipped", gate=gate, message=cure)
         run.provenance(
             sandbox=self._world.sandbox.name, isolation=self._world.sandbox.isolation, **self._kit.provenance
         )
-
-    def _remember(self, run: Run, settings: EvoKernelSettings) -> None:
-        """Open the memory that the settings name; without what it needs the run goes on without one and says so."""
-        self._memories = None
-        if settings.memory == "none":
-            run.provenance(memory="none")
-            return
-        from orienteer.memory.experience.store import ExperienceStore
-
-        shared = settings.memory == "shared"
-        try:
-            store = ExperienceStore.open(run.home, run.db, "shared" if shared else f"run:{run.id}")
-        except MissingPrerequisite as error:
-            if settings.memory not in ("shared", "task"):
-                raise
-            run.emit("memory.unavailable", message=f"the run goes on without memory: {error} ({error.cure})")
-            run.provenance(memory="none")
-            return
-        policy = Policy(
-            settings.policy, settings.items, settings.recall, settings.most_recall, settings.epsilon, settings.alpha
-        )
-        scope = "task" if settings.memory == "task" else "shared"
-        self._memories = Memories(store, run.artifacts, run.id, policy, scope, settings.held_out)
-        if settings.memory not in ("shared", "task") and run.first_state() is None:
-            store.seed_from(Path(settings.memory))
-        self._memories.plant(self.kit.target, self.kit.device)
-        run.provenance(memory=settings.memory, memory_items=store.count(), embedder=store.embedder)
 
     def _prepare(self, task: KernelTask) -> BadTask | None:
         """Inspect a task, compute its hidden cases and trace it; returns what is wrong with it, if anything is."""
@@ -186,7 +141,8 @@ class EvoKernel(Method):
         except MachineryFault as error:
             raise MissingPrerequisite(f"task {task.name} cannot be run: {error}", "see `agent doctor`") from error
         self._graphs[task.name] = graph
-        self._texts[task.name] = describe(info, graph, self._family(task.name))
+        family = self.kit.search.family(graph) if isinstance(graph, Graph) else "untraced"
+        self.operators[task.name] = Operator(task.sha, describe(info, graph, family), family)
         return None
 
     @staticmethod
@@ -207,60 +163,6 @@ class EvoKernel(Method):
         assert self._kit is not None, "start() opens the target"
         return self._kit
 
-    # -- planning ----------------------------------------------------------------------------------------------------
-
-    def plan(self, run: Run, state: Plain) -> Sequence[Ask]:
-        """Ask for one more attempt at every task that wants one, with its stage, start point and context."""
-        settings = _settings(run)
-        asks = []
-        for name, item in state["tasks"].items():
-            if not stages.open_for_more(item, settings.iterations) or name not in self._hidden:
-                continue
-            if settings.stop_at == "feasible" and item.get("draft"):
-                continue
-            asks.append(self._ask(run, settings, name, item))
-        return asks
-
-    def _ask(self, run: Run, settings: EvoKernelSettings, name: str, item: Plain) -> Ask:
-        rng = run.rng("plan", run.step, name)
-        directive: Plain = {"attempt": item["tries"], "stage": item["stage"], "failure": item.get("failure")}
-        parents: tuple[str, ...] = (item["last"],) if item.get("last") else ()
-        if item["stage"] == stages.REFINE:
-            point = self._point(run, settings, name, item, rng)
-            directive.update(point=point["id"], point_item=point["item"], latency=point["latency"])
-            directive["best"] = item["best_latency"]
-            parents = (point["id"],)
-        if self._memories is not None:
-            situation = self.situation(run, name, directive.get("point"))
-            kinds = _OFFLINE_KINDS[item["stage"]] if run.model is None else ("trace", "experience", "practice")
-            found = self._memories.recall(item["stage"], situation, item["tries"], rng, kinds)
-            directive["context"] = [recalled.item.id for recalled in found]
-            directive["explored"] = sum(recalled.how == "explore" for recalled in found)
-        return Ask(task=name, directive=directive, parents=parents)
-
-    def _point(
-        self, run: Run, settings: EvoKernelSettings, name: str, item: Plain, rng: random.Random
-    ) -> dict[str, Any]:
-        values: dict[str, float] = {}
-        if self._memories is not None:
-            items = [point["item"] for point in item["points"] if point["item"]]
-            values = self._memories.values(stages.REFINE, items, self.situation(run, name, None).signature)
-        return stages.pick_point(item["points"], values, settings.epsilon, rng)
-
-    def situation(self, run: Run, task: str, point: str | None) -> Situation:
-        """Return a task's state as the memory sees it; ``point`` is the candidate whose bottleneck counts."""
-        bottleneck = ""
-        if point is not None:
-            evaluation = run.evaluation(point)
-            bottleneck = str((evaluation.metrics.get("latency") or {}).get("bottleneck", "")) if evaluation else ""
-        return Situation(
-            task, self._infos[task].task.sha, self._texts[task], self._family(task), self.kit.device, bottleneck
-        )
-
-    def _family(self, task: str) -> str:
-        graph = self._graphs[task]
-        return self.kit.search.family(graph) if isinstance(graph, Graph) else "untraced"
-
     # -- proposing ---------------------------------------------------------------------------------------------------
 
     def propose(self, run: Run, ask: Ask) -> Proposal:
@@ -280,7 +182,7 @@ class EvoKernel(Method):
             )
         tried = run.tried(ask.task)
         recalled = [
-            offline.Recalled(item.id, item.outcome, item.family, item.facts) for item in self._context(ask.directive)
+            offline.Recalled(item.id, item.outcome, item.family, item.facts) for item in self.context(ask.directive)
         ]
         try:
             if ask.directive["stage"] == stages.DRAFT:
@@ -304,7 +206,7 @@ class EvoKernel(Method):
     def _propose_by_model(self, run: Run, ask: Ask) -> Proposal:
         assert run.model is not None
         settings = _settings(run)
-        context = self._context(ask.directive)
+        context = self.context(ask.directive)
         reply = run.model.ask(
             prompting.request(
                 self._infos[ask.task],
@@ -316,10 +218,10 @@ class EvoKernel(Method):
                     previous=run.candidate(ask.parents[0]).content if ask.parents else "",
                     latency=ask.directive.get("latency"),
                     best=ask.directive.get("best"),
-                    measured=self._measured(run, ask.directive.get("point")),
+                    measured=self.measured(run, ask.directive.get("point")),
                     children=self._children(run, ask),
                 ),
-                [] if self._memories is None else prompting.context(context, self._memories, self.kit.device),
+                [] if self.memories is None else prompting.context(context, self.memories, self.kit.device),
                 seed=random.Random(f"{run.seed}:{ask.task}:{ask.directive['attempt']}").randrange(2**31),
                 max_tokens=settings.max_tokens,
                 temperature=settings.temperature,
@@ -329,16 +231,6 @@ class EvoKernel(Method):
         notes["used"] = [item.id for item in context]
         change = str(reply.data.get("change", ""))[:300]
         return Proposal(str(reply.data["code"]), {**notes, "change": change} if change else notes, self.kit.media)
-
-    def _context(self, directive: Mapping[str, Any]) -> list[Item]:
-        if self._memories is None or not directive.get("context"):
-            return []
-        return self._memories.store.get(directive["context"])
-
-    @staticmethod
-    def _measured(run: Run, point: str | None) -> Mapping[str, Any]:
-        evaluation = run.evaluation(point) if point is not None else None
-        return (evaluation.metrics.get("latency") or {}) if evaluation is not None else {}
 
     @staticmethod
     def _children(run: Run, ask: Ask) -> list[tuple[Candidate, Evaluation | None]]:
@@ -378,83 +270,6 @@ class EvoKernel(Method):
             score = verdict.latency.seconds if status == "ok" else None
         return Evaluation(status, score, verdict.evidence, metrics=metrics, log=verdict.log)
 
-    # -- learning ----------------------------------------------------------------------------------------------------
-
-    def learn(self, run: Run, state: Plain, outcomes: Sequence[Outcome]) -> Plain:
-        """Move every task on, keep what is worth keeping, and update the values of what was used."""
-        tasks = {name: dict(item) for name, item in state["tasks"].items()}
-        for outcome in outcomes:
-            name = outcome.ask.task
-            if outcome.failure is not None and outcome.failure.kind == "machinery":
-                continue
-            if outcome.candidate is None or outcome.evaluation is None:
-                failure = outcome.failure
-                assert failure is not None, "an outcome without an evaluation carries a failure"
-                tasks[name] = stages.lost(tasks[name], failure.kind, failure.message)
-                continue
-            tasks[name] = self._settle(run, tasks[name], outcome.ask, outcome.candidate, outcome.evaluation)
-        return {**state, "tasks": tasks}
-
-    def _settle(self, run: Run, item: Plain, ask: Ask, candidate: Candidate, evaluation: Evaluation) -> Plain:
-        failure = None
-        if evaluation.failure is not None:
-            message = evaluation.failure.message
-            failure = {"kind": evaluation.failure.kind, "message": message, "gate": message.split(":")[0]}
-        memory_item = ""
-        if self._memories is not None and ask.task in self._texts and evaluation.status != "unknown":
-            memory_item = self._keep(run, self._memories, item, ask, candidate, evaluation)
-        return stages.settle(
-            item,
-            candidate=candidate.id,
-            status=evaluation.status,
-            evidence=evaluation.evidence,
-            latency=evaluation.score,
-            memory_item=memory_item,
-            failure=failure,
-        )
-
-    def _keep(
-        self, run: Run, memories: Memories, item: Plain, ask: Ask, candidate: Candidate, evaluation: Evaluation
-    ) -> str:
-        """Keep what an attempt taught and reward what it used; returns the memory item of a feasible kernel."""
-        stage = str(ask.directive["stage"])
-        feasible = evaluation.status == "ok"
-        latency = evaluation.score
-        measured = evaluation.metrics.get("latency") or {}
-        level = str(measured.get("level") or (self._measured(run, ask.directive.get("point"))).get("level", ""))
-        situation = self.situation(run, ask.task, ask.directive.get("point"))
-        event = f"{run.id}:{ask.step}:{ask.slot}"
-        used = list(candidate.notes.get("used", ()))
-        facts: Plain = {
-            key: candidate.notes[key] for key in ("schedule", "moves", "change") if candidate.notes.get(key)
-        }
-        if stage == stages.REFINE:
-            raw = stages.refine_reward(latency if feasible else None, item["best_latency"])
-            memories.reward(event, stage, situation, level, [ask.directive["point_item"], *used], raw)
-        else:
-            memories.reward(event, stage, situation, level, used, stages.draft_reward(feasible))
-        if not feasible:
-            assert evaluation.failure is not None
-            memories.keep_failure(situation, stage, evaluation.failure.kind, evaluation.failure.message, facts)
-            return ""
-        if latency is not None:
-            facts |= {"latency": latency, "bottleneck": measured.get("bottleneck", "")}
-        if stage == stages.REFINE and latency is not None:
-            ratio = ask.directive["latency"] / latency
-            memories.keep_change(
-                situation, level, candidate.notes.get("moves", ()), ratio, str(candidate.notes.get("change", ""))
-            )
-        champion = not item.get("draft") or (latency is not None and latency < item["best_latency"])
-        return memories.keep_kernel(
-            situation,
-            candidate=candidate.id,
-            content_sha=candidate.sha,
-            stage=stage,
-            evidence=level or evaluation.evidence,
-            champion=champion,
-            facts=facts,
-        )
-
     # -- the result --------------------------------------------------------------------------------------------------
 
     def result(self, run: Run, state: Plain) -> Plain:
@@ -475,9 +290,7 @@ class EvoKernel(Method):
 
     def close(self) -> None:
         """Kill the workers and close the memory."""
-        if self._memories is not None:
-            self._memories.close()
-            self._memories = None
+        super().close()
         if self._world is not None:
             self._world.close()
             self._world = None
