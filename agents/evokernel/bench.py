@@ -1,0 +1,189 @@
+"""``agent bench evokernel-memory``: does the learnt value of memory items help, and by how much?
+
+The *planted* world is a generator whose success depends on which items are in its context, and on nothing else that
+the search decides: every operator family has a few items that help, drawn by lot from many that read alike. It is
+driven through the ordinary runtime by the same search as kernels are; only proposing and judging are replaced. So it
+measures retrieval and value learning (EvoKernel, arXiv 2603.10846, the ablation of the retrieval policy), not kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from orienteer.agents.evokernel import stages
+from orienteer.agents.evokernel.staged import Operator, SearchSettings, StagedSearch
+from orienteer.agents.runtime.config import RunConfig
+from orienteer.agents.runtime.engine import start_run
+from orienteer.agents.runtime.method import Ask, Candidate, Evaluation, Failure, Plain, Proposal, Settings
+from orienteer.agents.runtime.run import Run
+from orienteer.memory.experience.items import NewItem
+
+#: Policies that are compared: name -> settings.
+POLICIES: Mapping[str, Mapping[str, Any]] = {
+    "none": {"memory": "none"},
+    "similarity": {"memory": "task-free", "policy": "similarity"},
+    "value": {"memory": "task-free", "policy": "value"},
+}
+FAMILIES = ("softmax", "convolution", "pooling", "scan", "matrix product", "gather")
+TASKS = ("plain", "masked", "batched", "fused")
+_TOPICS = (
+    "blocks",
+    "masks",
+    "loops",
+    "strides",
+    "tails",
+    "warps",
+    "tiles",
+    "buffers",
+    "casts",
+    "grids",
+    "stages",
+    "rows",
+)
+#: Items per family, and how many of them help to draft, and others that help to refine; which ones the seed decides.
+ITEMS, HELPFUL = len(_TOPICS), 2
+#: Chance of a feasible kernel without and with a helpful item in context; what a helpful item does to the latency.
+P_PLAIN, P_HELPED = 0.06, 0.7
+GAIN = 0.8
+
+
+class PlantedSettings(SearchSettings):
+    """Options of the planted world."""
+
+    iterations: int = 10
+
+
+class Planted(StagedSearch):
+    """The search over a generator whose success is planted."""
+
+    name: ClassVar[str] = "planted"
+    Settings: ClassVar[type[Settings]] = PlantedSettings
+    evaluator: ClassVar[str] = "planted"
+
+    def start(self, run: Run) -> Plain:
+        """Make the operators, and the items that a memory begins with."""
+        self.device = "planted"
+        names = [f"{kind} {family}" for family in FAMILIES for kind in TASKS]
+        for name in names:
+            family = name.split(" ", 1)[1]
+            self.operators[name] = Operator(name, f"{name} operator of float tensors", family)
+        if run.options["memory"]:
+            self._plant_items(run)
+        return {"tasks": {name: stages.fresh(name) for name in names}, "rejected": {}}
+
+    def _plant_items(self, run: Run) -> None:
+        from orienteer.agents.evokernel.memories import Memories, Policy
+        from orienteer.memory.experience.store import ExperienceStore
+
+        settings = run.settings
+        assert isinstance(settings, PlantedSettings)
+        store = ExperienceStore.open(run.home, run.db, f"run:{run.id}", "hashing")
+        policy = Policy(
+            settings.policy, settings.items, settings.recall, settings.most_recall, settings.epsilon, settings.alpha
+        )
+        self.memories = Memories(store, run.artifacts, run.id, policy, "shared")
+        items = []
+        for family in FAMILIES:
+            lots = run.rng("planted", family).sample(range(ITEMS), 2 * HELPFUL)
+            for number, topic in enumerate(_TOPICS):
+                helps = stages.DRAFT if number in lots[:HELPFUL] else stages.REFINE if number in lots else ""
+                text = f"{family} operator of float tensors: a remark on {topic}"
+                facts = {"helps": helps, "family": family}
+                items.append(
+                    NewItem(
+                        "experience", text, "success", target=self.device, family=family, evidence="seed", facts=facts
+                    )
+                )
+        store.add_many(items)
+
+    def propose(self, run: Run, ask: Ask) -> Proposal:
+        """Decide by lot whether the attempt succeeds; what is in context decides the odds."""
+        stage, family = ask.directive["stage"], self.operators[ask.task].family
+        items = self.context(ask.directive)
+        helped = any(item.facts.get("helps") == stage and item.family == family for item in items)
+        rng = run.rng("lot", ask.step, ask.task)
+        works = rng.random() < (P_HELPED if helped else P_PLAIN)
+        made: Plain = {"task": ask.task, "attempt": ask.directive["attempt"], "works": True}
+        if stage == stages.DRAFT:
+            made |= {"works": works, "latency": 1e-3}
+        else:
+            made["latency"] = ask.directive["latency"] * (GAIN if works else rng.uniform(1.0, 1.3))
+        notes = {"stage": stage, "used": [item.id for item in items], "helped": helped}
+        return Proposal(json.dumps(made), notes, "application/json")
+
+    def evaluate(self, run: Run, candidate: Candidate) -> Evaluation:
+        """Read off what was decided."""
+        made = json.loads(candidate.content)
+        if not made["works"]:
+            return Evaluation("failed", failure=Failure("mismatch", "run: not this time"))
+        return Evaluation("ok", made["latency"], "planted", metrics={"latency": {"level": "planted", "bottleneck": ""}})
+
+    def result(self, run: Run, state: Plain) -> Plain:
+        """Return what is compared: share of feasible tasks after each attempt, attempts to it, gain over the draft."""
+        items = list(state["tasks"].values())
+        first = [item["curve"][0][0] if item["curve"] else None for item in items]
+        most = run.settings.iterations if isinstance(run.settings, SearchSettings) else 0
+        gains = [math.log(i["draft_latency"] / i["best_latency"]) for i in items if i.get("draft")]
+        return {
+            "accuracy": [sum(f is not None and f <= n for f in first) / len(items) for n in range(1, most + 1)],
+            "tries": statistics.mean(most + 1 if f is None else f for f in first),
+            "log_gain": sum(gains) / len(items),
+        }
+
+
+def planted(seeds: int = 5, iterations: int = 10, policies: Sequence[str] = tuple(POLICIES)) -> dict[str, Any]:
+    """Run the planted world under every policy.
+
+    Args:
+        seeds: runs per policy, at least 1.
+        iterations: attempts per task (T).
+        policies: which of :data:`POLICIES`.
+
+    Returns:
+        ``rows``: per policy ``accuracy`` (share of tasks feasible within T), ``half`` (within T / 2), ``tries``
+        (attempts to the first feasible one), ``log_gain`` (natural logarithm of draft over best latency, 0 where
+        nothing was feasible), each as ``[mean, standard deviation]`` over the seeds; ``chance`` for comparison.
+    """
+    rows = []
+    for policy in policies:
+        found = [_one(policy, seed, iterations) for seed in range(seeds)]
+        rows.append(
+            {
+                "policy": policy,
+                "seeds": seeds,
+                "accuracy": spread([r["accuracy"][-1] for r in found]),
+                "half": spread([r["accuracy"][iterations // 2 - 1] for r in found]),
+                "tries": spread([r["tries"] for r in found]),
+                "log_gain": spread([r["log_gain"] for r in found]),
+            }
+        )
+    return {"world": "planted", "iterations": iterations, "tasks": len(FAMILIES) * len(TASKS), "rows": rows}
+
+
+def _one(policy: str, seed: int, iterations: int) -> dict[str, Any]:
+    given = POLICIES[policy]
+    with tempfile.TemporaryDirectory(prefix="orienteer-bench-") as folder:
+        report = start_run(
+            RunConfig(
+                f"{Planted.__module__}:Planted",
+                settings={"iterations": iterations, "policy": given.get("policy", "value")},
+                options={"memory": given["memory"] != "none"},
+                model="offline",
+                seed=seed,
+                workers=1,
+                home=Path(folder),
+                handle_signals=False,
+            )
+        )
+        return dict(report.result)
+
+
+def spread(values: Sequence[float]) -> list[float]:
+    """Return mean and standard deviation."""
+    return [round(statistics.mean(values), 4), round(statistics.stdev(values), 4) if len(values) > 1 else 0.0]
