@@ -23,9 +23,9 @@ def compile_launches(message: Message) -> Message:
     """Record a candidate's launches and compile each for every architecture.
 
     Header in: as ``lower_launches``, with ``archs``: list of ``{name, backend, arch, warp_size, shared_bytes}``. Header
-    out: ``kernels``, each ``name``, ``grid``, ``signature``, ``constants``, ``scalars`` and ``archs`` (by name:
-    ``ok``, ``shared``, ``registers``, ``stack``, ``num_warps``, ``binary`` size, or ``kind`` and ``message``), with
-    ``outputs`` and ``library_calls`` as there, or ``error``.
+    out: ``kernels``, each ``name``, ``grid``, ``signature``, ``constants``, ``scalars``, ``calls``, ``ttir`` (text) and
+    ``archs`` (by name: ``ok``, ``shared``, ``registers``, ``stack``, ``num_warps``, ``binary`` size, ``instructions``
+    by class, or ``kind`` and ``message``), with ``outputs`` and ``library_calls`` as there, or ``error``.
     """
     os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"
     notes: set[str] = set()
@@ -41,13 +41,15 @@ def compile_launches(message: Message) -> Message:
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TRITON_CACHE_DIR"] = cache
         for launch in list(recorder.launches.values())[: compile_job.MAX_KERNELS]:
-            archs = {arch["name"]: _compile(launch, arch) for arch in message.header["archs"]}
+            archs, texts = {}, [""]
+            for arch in message.header["archs"]:
+                archs[arch["name"]] = _compile(launch, arch, texts)
             plain = {k: v for k, v in launch.items() if k not in ("fn", "attrs", "raw_constants")}
-            kernels.append({**plain, "archs": archs})
+            kernels.append({**plain, "ttir": texts[-1], "archs": archs})
     return Message({"kernels": kernels, "notes": sorted(notes), **recorder.seen})
 
 
-def _compile(launch: Mapping[str, Any], arch: Mapping[str, Any]) -> dict[str, Any]:
+def _compile(launch: Mapping[str, Any], arch: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -61,6 +63,7 @@ def _compile(launch: Mapping[str, Any], arch: Mapping[str, Any]) -> dict[str, An
         return _too_large(launch, arch, {"ok": False, "shared": error.shared})
     except BaseException as error:
         return {"ok": False, "kind": "compile", "message": compile_job.explain(error)}
+    texts.append(str(compiled.asm.get("ttir", "")))
     metadata = compiled.metadata
     binary_name = "cubin" if arch["backend"] == "cuda" else "hsaco"
     binary = compiled.asm.get(binary_name)
@@ -120,29 +123,78 @@ def _stop_when_too_large(limit: int) -> Iterator[None]:
         knobs.runtime.add_stages_inspection_hook = None
 
 
-def _cuda_resources(binary: bytes) -> dict[str, int]:
-    """Read registers and stack (a sign of spills) from a cubin by the packaged ``cuobjdump``."""
+def _cuda_resources(binary: bytes) -> dict[str, Any]:
+    """Read registers, stack (a sign of spills) and instructions from a cubin by the packaged disassemblers."""
     import triton.backends.nvidia as nvidia
 
-    tool = Path(nvidia.__file__).parent / "bin" / "cuobjdump"
+    tools = Path(nvidia.__file__).parent / "bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as handle:
         handle.write(binary)
         handle.flush()
-        try:
-            done = subprocess.run(
-                [str(tool), "-res-usage", handle.name], capture_output=True, text=True, timeout=20, check=False
-            )
-        except (OSError, subprocess.SubprocessError):
-            return {}
-    found = {key.lower(): int(value) for key, value in re.findall(r"\b(REG|STACK):(\d+)", done.stdout + done.stderr)}
-    return {"registers": found.get("reg", 0), "stack": found.get("stack", 0)} if found else {}
+        usage = _output([str(tools / "cuobjdump"), "-res-usage", handle.name])
+        assembly = _output([str(tools / "nvdisasm"), "-c", handle.name])
+    found = {key.lower(): int(value) for key, value in re.findall(r"\b(REG|STACK):(\d+)", usage)}
+    out: dict[str, Any] = {"registers": found.get("reg", 0), "stack": found.get("stack", 0)} if found else {}
+    names = re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:\{\s*)?(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]+)", assembly, re.MULTILINE)
+    if names:
+        out["instructions"] = _histogram(names, _SASS)
+    return out
 
 
-def _hip_resources(assembly: str) -> dict[str, int]:
-    found = {key: int(value) for key, value in re.findall(r"\.(vgpr_count|vgpr_spill_count):\s*(\d+)", assembly)}
-    out = {}
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout + done.stderr
+
+
+#: Classes of instructions by the beginning of their names.
+_SASS = (
+    ("global", ("LDG", "STG", "LDGSTS", "UTMALDG", "UTMASTG", "RED", "ATOMG")),
+    ("local", ("LDL", "STL")),
+    ("shared", ("LDS", "STS", "LDSM", "STSM", "ATOMS")),
+    ("tensor", ("HMMA", "IMMA", "DMMA", "QMMA", "HGMMA", "QGMMA", "IGMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA", "UTC")),
+    ("special", ("MUFU",)),
+    ("float", ("FADD", "FMUL", "FFMA", "HADD", "HMUL", "HFMA", "DADD", "DMUL", "DFMA", "FMNMX", "FSETP", "FSEL")),
+    ("barrier", ("BAR", "WARPSYNC", "SYNCS", "DEPBAR", "LDGDEPBAR")),
+    ("branch", ("BRA", "EXIT", "BSSY", "BSYNC", "CALL", "RET")),
+)
+_GCN = (
+    ("global", ("global_", "buffer_", "flat_")),
+    ("local", ("scratch_",)),
+    ("shared", ("ds_",)),
+    ("tensor", ("v_mfma", "v_smfmac")),
+    ("special", ("v_exp", "v_log", "v_rcp", "v_rsq", "v_sqrt", "v_sin", "v_cos")),
+    ("barrier", ("s_barrier", "s_waitcnt")),
+    ("branch", ("s_cbranch", "s_branch", "s_endpgm")),
+    ("vector", ("v_",)),
+    ("scalar", ("s_",)),
+)
+
+
+def _histogram(names: list[str], classes: tuple[tuple[str, tuple[str, ...]], ...]) -> dict[str, int]:
+    """Count instructions by class; ``all`` is their number."""
+    out: dict[str, int] = {"all": len(names)}
+    for name in names:
+        kind = next((kind for kind, starts in classes if name.startswith(starts)), "other")
+        out[kind] = out.get(kind, 0) + 1
+    return out
+
+
+def _hip_resources(assembly: str) -> dict[str, Any]:
+    """Read registers, spills, LDS and instructions from the assembly's own notes."""
+    keys = "vgpr_count|vgpr_spill_count|sgpr_count|sgpr_spill_count|agpr_count|group_segment_fixed_size"
+    found = {key: int(value) for key, value in re.findall(rf"\.({keys}):\s*(\d+)", assembly)}
+    out: dict[str, Any] = {}
     if "vgpr_count" in found:
         out["registers"] = found["vgpr_count"]
     if "vgpr_spill_count" in found:
         out["stack"] = found["vgpr_spill_count"] * 4
+    for key, name in (("sgpr_count", "scalar_registers"), ("group_segment_fixed_size", "lds")):
+        if key in found:
+            out[name] = found[key]
+    names = re.findall(r"^\s+([a-z]\w+_\w+)", assembly, re.MULTILINE)
+    if names:
+        out["instructions"] = _histogram(names, _GCN)
     return out

@@ -119,7 +119,8 @@ class KernelVerifier:
 
     def _compile(self, info: TaskInfo, source: str) -> tuple[Gate, str, Latency | None]:
         if self.chip is None:
-            return (self._compile_gpu(info, source), "", None)
+            gate, latency = self._compile_gpu(info, source)
+            return gate, "", latency
         try:
             header, blobs = self.world.lower(source, info)
         except JobFailed as error:
@@ -166,26 +167,34 @@ class KernelVerifier:
             facts["no_latency"] = reason
         return Gate("compile", "passed", f"HIVM for {self.chip.name}", "", facts), "\n".join(logs), latency
 
-    def _compile_gpu(self, info: TaskInfo, source: str) -> Gate:
+    def _compile_gpu(self, info: TaskInfo, source: str) -> tuple[Gate, Latency | None]:
         try:
             header = self.world.compile_gpu(source, info, self.archs)
         except JobFailed as error:
-            return Gate("compile", "failed", f"while its launches were compiled, {error}", f"compile:{error.kind}")
+            message = f"while its launches were compiled, {error}"
+            return Gate("compile", "failed", message, f"compile:{error.kind}"), None
         if "error" in header:
-            return Gate("compile", "failed", header["error"]["message"], f"compile:{header['error']['kind']}")
+            found = header["error"]
+            return Gate("compile", "failed", found["message"], f"compile:{found['kind']}"), None
         wrong = at_true_shapes(header, info)
         if wrong is not None:
-            return wrong
+            return wrong, None
         kernels = [
             {"name": k["name"], "grid": k["grid"], "launches": k["launches"], "archs": k["archs"]}
             for k in header["kernels"]
         ]
         facts = {"kernels": kernels, "notes": header.get("notes", [])}
         for kernel in kernels:
-            for name, found in kernel["archs"].items():
-                if not found["ok"]:
-                    return Gate("compile", "failed", f"{name}: {found['message']}", f"compile:{found['kind']}", facts)
-        return Gate("compile", "passed", f"binaries for {', '.join(arch.name for arch in self.archs)}", "", facts)
+            for name, binary in kernel["archs"].items():
+                if not binary["ok"]:
+                    kind = f"compile:{binary['kind']}"
+                    return Gate("compile", "failed", f"{name}: {binary['message']}", kind, facts), None
+        latency, reason = self._latencies.gpu(info, header["kernels"], self.archs)
+        if latency is None:
+            facts["no_latency"] = reason
+        return Gate(
+            "compile", "passed", f"binaries for {', '.join(arch.name for arch in self.archs)}", "", facts
+        ), latency
 
     def _run(self, info: TaskInfo, hidden: HiddenCases, source: str) -> tuple[Gate, Gate | None]:
         if "bfloat16" in info.dtypes and cheats.names_used(source) & {"dot", "dot_scaled"}:

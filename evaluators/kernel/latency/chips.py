@@ -145,6 +145,8 @@ class GpuRates:
     #: Registers are handed out in units of this many for a warp.
     register_unit: int
     launch_s: float = 4e-6
+    #: Cache bandwidth relative to that of memory: assumed, no data sheet gives it.
+    l2_share: float = 3.0
 
 
 #: Dense rates without sparsity. Sources: NVIDIA A100, H100 SXM and B200 data sheets and the CUDA programming guide's

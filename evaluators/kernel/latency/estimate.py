@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from orienteer.environments.kernel.targets import AscendChip
+from orienteer.environments.kernel.targets import AscendChip, GpuArch
 from orienteer.environments.kernel.world import KernelWorld, TaskInfo
-from orienteer.evaluators.kernel.latency import npu
+from orienteer.evaluators.kernel.latency import gpu, npu
 from orienteer.evaluators.kernel.latency.roofline import Floor, floor
 from orienteer.evaluators.kernel.verdict import Latency
 
@@ -40,3 +41,21 @@ class LatencyModels:
     ) -> tuple[Latency | None, str]:
         """Model launches on an Ascend chip; returns the latency, or None with the reason."""
         return npu.model(kernels, modules, chip, self.floor(info))
+
+    def gpu(
+        self, info: TaskInfo, kernels: Sequence[Mapping[str, Any]], archs: Sequence[GpuArch]
+    ) -> tuple[Latency | None, str]:
+        """Estimate launches on a GPU: the first architecture counts, the others are facts of it.
+
+        Returns:
+            The latency, or None with the reason.
+        """
+        found, reason = gpu.estimate(kernels, archs[0], self.floor(info))
+        if found is None:
+            return None, reason
+        others = {}
+        for arch in archs[1:]:
+            other, _ = gpu.estimate(kernels, arch, self.floor(info))
+            if other is not None:
+                others[arch.name] = {"seconds": other.seconds, "bottleneck": other.bottleneck, "floor_s": other.floor_s}
+        return replace(found, facts={**found.facts, "others": others}), ""

@@ -51,7 +51,7 @@ _BINARY: dict[str, Callable[[int, int], int | None]] = {
     "minui": min,
     "maxui": max,
 }
-_COMPARE: dict[str, Callable[[int, int], bool]] = {
+COMPARE: dict[str, Callable[[int, int], bool]] = {
     "eq": operator.eq,
     "ne": operator.ne,
     "slt": operator.lt,
@@ -162,7 +162,7 @@ def _binary(op: Op, function: Callable[[int, int], int | None]) -> Step:
 def _compare(op: Op) -> Step:
     predicate = op.text.strip().partition(",")[0]
     left, right = op.operands()[:2]
-    name, function = op.results[0], _COMPARE.get(predicate)
+    name, function = op.results[0], COMPARE.get(predicate)
     if function is None:
         raise NotRead(f"the comparison {predicate}")
 
