@@ -22,14 +22,16 @@ from orienteer.environments.kernel.jobs import JobFailed, MachineryFault
 from orienteer.environments.kernel.world import KernelWorld, TaskInfo
 from orienteer.evaluators.kernel.cpp_timing import moved_bytes
 
-#: Writes a large buffer past the caches, and a small one again and again inside them; sums products in registers.
+#: Writes a large buffer past the caches; rewrites a small one again and again; multiplies and adds in registers.
 PROBE = """\
 #include <cstdint>
 #include "orienteer.h"
 typedef float vec __attribute__((vector_size(64), aligned(4)));
-static void write_all(float* to, int64_t count, float value, int threads) {
-    #pragma omp parallel for simd schedule(static) num_threads(threads)
-    for (int64_t i = 0; i < count; ++i) to[i] = value;
+static void write_again(float* to, int64_t count, int64_t turns, float seed) {
+    for (int64_t turn = 0; turn < turns; ++turn) {
+        #pragma omp simd
+        for (int64_t i = 0; i < count; ++i) to[i] = to[i] * seed;
+    }
 }
 static void stream_all(float* to, int64_t count, float value, int threads) {
     const vec wide = vec{} + value;
@@ -56,7 +58,10 @@ extern "C" void forward(const Tensor* inputs, const Tensor* state, const Tensor*
     float* to = (float*)outputs[0].data;
     const int64_t count = outputs[0].sizes[0];
     if (kind == 0) stream_all(to, count, 1.0f, threads);
-    if (kind == 1) for (int i = 0; i < 64; ++i) write_all(to, 1 << 16, (float)i, threads);
+    if (kind == 1) {
+        #pragma omp parallel for schedule(static, 1) num_threads(threads)
+        for (int t = 0; t < threads; ++t) write_again(to + (t << 13), 1 << 12, 1 << 10, 0.5f);
+    }
     if (kind == 2) {
         float total[64] = {};
         #pragma omp parallel for schedule(static, 1) num_threads(threads)
@@ -83,9 +88,12 @@ def get_init_inputs():
     return []
 """
 _COUNT = 1 << 24
-#: What each kind of the probe does, per call: bytes or floating-point operations of one thread.
-_WORK = {"memory_bytes_s": (0, 4.0 * _COUNT), "cache_bytes_s": (1, 64 * 4.0 * (1 << 16)), "flops_s": (2, 0.0)}
-_FLOPS_A_THREAD = 2.0 * 16 * 8 * (1 << 20)
+#: Kinds of the probe and the bytes or operations of one call, of all threads or of each.
+_WORK = {
+    "memory_bytes_s": (0, 4.0 * _COUNT, 0.0),
+    "cache_bytes_s": (1, 0.0, 4.0 * (1 << 12) * (1 << 10)),
+    "flops_s": (2, 0.0, 2.0 * 16 * 8 * (1 << 20)),
+}
 
 
 class Roofline:
@@ -131,7 +139,7 @@ class Roofline:
         if not done.ok:
             raise MachineryFault(f"the machine's rates cannot be measured: {done.message}")
         out = {}
-        for name, (kind, work) in _WORK.items():
+        for name, (kind, work, each) in _WORK.items():
             task = KernelTask("probe", _TASK.format(count=_COUNT, kind=kind))
             info = TaskInfo(
                 task=task,
@@ -150,7 +158,7 @@ class Roofline:
             if "error" in header:
                 raise MachineryFault(f"the machine's rates cannot be measured: {header['error']['message']}")
             seconds = min(float(item["candidate"]) for item in header["rounds"])
-            out[name] = (work or _FLOPS_A_THREAD * len(self.cpus)) / max(seconds, 1e-9)
+            out[name] = (work + each * len(self.cpus)) / max(seconds, 1e-9)
         return out
 
     def _read(self) -> dict[str, float] | None:

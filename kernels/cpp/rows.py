@@ -142,8 +142,13 @@ class RowNest(BlockRowNest):
             turn.variables = frozenset({"row", "r"})
             level = turn.inner(frozenset({"c"}))
         outer_scope, outer_carries = kernel.scope, self.carries
-        kernel.scope, self.carries = level, []
         try:
+            if kernel.kept is not None:
+                # Written once for nothing: the passes that this one needs then stand before it, and what they keep
+                # is known when it is written for good.
+                kernel.scope, self.carries = self.row.inner(frozenset({"r"})), []
+                work()
+            kernel.scope, self.carries = level, []
             work()
             carries = self.carries
         finally:
