@@ -34,6 +34,8 @@ _UNITS = {
 #: Arguments that the compiler puts before the kernel's own, and the three sizes of the grid after them.
 _BEFORE, _AFTER = 3, 3
 _WORKSPACE = 2
+#: An instance that takes more operations to walk than this is walked for fewer places of the grid.
+_MANY_STEPS = 8_000
 #: Turns of a loop between cores that are walked: the difference is what a turn takes.
 _TURNS = (4, 8)
 
@@ -124,9 +126,12 @@ def kernel_time(kernel: Mapping[str, Any], text: str, chip: AscendChip) -> Kerne
 
     first = walk({"workspace": 0.0}, [0])[0]
     cold = _cold(first, grid, sizes, rates)
-    # Instances that have more or less to do than the first: the last one, and some in between.
-    blocks = sorted({0, grid // 3, 2 * grid // 3, grid - 1} if grid > 1 else {0})
-    walks = walk(cold, blocks)
+    # Instances that have more or less to do than the first: the last one, and some in between where that is cheap.
+    blocks = {grid - 1} if first.steps > _MANY_STEPS else {grid // 3, 2 * grid // 3, grid - 1}
+    if any(share < 1 for name, share in cold.items() if name != "workspace"):
+        walks = walk(cold, sorted({0, *blocks}))
+    else:
+        walks = [first, *walk(cold, sorted(blocks - {0}))]
     waves = math.ceil(grid / cores)
     longest = max(one.cycles for one in walks)
     mean = sum(one.cycles for one in walks) / len(walks)
@@ -156,6 +161,8 @@ class _Walk:
     busy: dict[str, float]
     #: Bytes read and written by argument.
     traffic: dict[str, tuple[float, float]]
+    #: Operations that were walked.
+    steps: int
 
 
 def _walk(
@@ -193,6 +200,7 @@ def _walk(
             name: (on(value[0], few.traffic.get(name, (0, 0))[0]), on(value[1], few.traffic.get(name, (0, 0))[1]))
             for name, value in more.traffic.items()
         },
+        few.steps + more.steps,
     )
 
 
@@ -241,9 +249,9 @@ def _walk_cores(
             # A cube core's two vector cores both load what they need.
             both = 2 if kind == "AIV" and len(cores) > 1 else 1
             traffic[name] = (old[0] + both * read, old[1] + written)
-    return _Walk(max(core.end() for core in cores.values()), busy, traffic), [
-        core.crossing_trips for core in cores.values()
-    ]
+    steps = sum(core.steps for core in cores.values())
+    found = _Walk(max(core.end() for core in cores.values()), busy, traffic, steps)
+    return found, [core.crossing_trips for core in cores.values()]
 
 
 def _arguments(function: mlir.Function, kernel: Mapping[str, Any]) -> list[Any]:
