@@ -16,6 +16,8 @@ import fcntl
 import importlib.util
 import os
 import secrets
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,6 +34,8 @@ CURE = "pip install 'orienteer[memory]'"
 #: Found by measuring 100,000 vectors of 384 dimensions: recall of the 20 nearest 1.0 at about a millisecond.
 _HNSW = {"space": "cosine", "ef_construction": 100, "max_neighbors": 16, "ef_search": 128, "sync_threshold": 2000}
 _BATCH = 2000
+#: How long a suspect folder may take to be tried (seconds).
+_TRIAL = 120.0
 
 
 class IndexBroken(Exception):
@@ -87,6 +91,7 @@ class Folder:
                 import chromadb
                 from chromadb.config import Settings
 
+                self._try_first()
                 with _broken():
                     self._client = chromadb.PersistentClient(
                         str(self.path), settings=Settings(anonymized_telemetry=False)
@@ -119,6 +124,33 @@ class Folder:
         if client is not None:
             with contextlib.suppress(Exception):
                 client.close()
+                self._seal.write_text(_fingerprint(self.path), encoding="utf-8")
+
+    @property
+    def _seal(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.seal")
+
+    def _try_first(self) -> None:
+        """Try a folder in another process where it is not as a process of ours has left it in order."""
+        if not self.path.exists():
+            return
+        with readable(f"the vector index {self.path}"):
+            sealed = self._seal.read_text(encoding="utf-8") if self._seal.exists() else ""
+            # From here until it is closed in order it counts as suspect.
+            self._seal.unlink(missing_ok=True)
+            if sealed == _fingerprint(self.path) or not sys.executable:
+                return
+        command = [sys.executable, "-m", "orienteer.memory.experience.probe", str(self.path)]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_TRIAL, check=False, stdin=subprocess.DEVNULL
+            )
+        except (OSError, subprocess.SubprocessError) as exc:
+            raise IndexBroken(f"it cannot be tried: {exc}") from exc
+        if done.returncode < 0:
+            raise IndexBroken(f"searching it ends the process by signal {-done.returncode}")
+        if done.returncode:
+            raise IndexBroken((done.stderr.strip().splitlines() or ["searching it fails"])[-1][:200])
 
 
 class Collection:
@@ -200,6 +232,12 @@ def _broken() -> Iterator[None]:
         raise
     except BaseException as exc:
         raise IndexBroken(" ".join(str(exc).split())[:200] or type(exc).__name__) from exc
+
+
+def _fingerprint(folder: Path) -> str:
+    """Return names, sizes and times of a folder's files; equal only if nobody wrote there meanwhile."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return "\n".join(f"{path.relative_to(folder)} {(s := path.stat()).st_size} {s.st_mtime_ns}" for path in files)
 
 
 def _lock(path: Path) -> int | None:

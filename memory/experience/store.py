@@ -292,7 +292,10 @@ class ExperienceStore:
         Raises:
             UsageError: the file is not a whole export.
         """
-        content = transfer.read(path)
+        return self.take(transfer.read(path))
+
+    def take(self, content: transfer.Content) -> transfer.Imported:
+        """Add what :func:`.transfer.read` has read and checked."""
         with self._lock:
             done = transfer.write(self.db, self.artifacts, content, self.store)
             self._search.sync()
