@@ -13,6 +13,7 @@ import typer
 
 from orienteer import __version__
 from orienteer.agents.command import options as o
+from orienteer.agents.command.memory import memory_app
 from orienteer.agents.command.output import note, print_json, print_table, say
 from orienteer.agents.command.runs import drive, runs_app
 from orienteer.agents.command.verify import verify_app
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 
 app = o.group("Search driven by language models, with proof.")
-memory_app = o.group("What is remembered on this machine.")
 tasks_app = o.group("The tasks that come with Orienteer.")
 bench_app = o.group("Measure, and compare with goals.")
 
@@ -265,30 +265,6 @@ def tasks_ls(json_: o.Json = False) -> None:
         return
     print_table([{"task": item["name"], "what": item["text"]} for item in found], widest=100)
     say("\nyour own: --task FILE or --task DIR (a Python file with Model, get_inputs and get_init_inputs)")
-
-
-@memory_app.command("ls")
-def memory_ls(json_: o.Json = False, home: o.HomeOption = None, db: o.Database = None) -> None:
-    """List what is kept: runs, candidates, evaluations, model calls, artifacts, toolchains, with sizes."""
-    from orienteer.agents.runtime.inventory import inventory
-
-    found = inventory(home, db)
-    if json_:
-        print_json({"memory": found})
-        return
-    print_table(
-        [
-            {"store": i["store"], "items": str(i["items"]), "size": _size(i["bytes"]), "where": i["where"]}
-            for i in found
-        ],
-        widest=200,
-    )
-
-
-def _size(count: int | None) -> str:
-    if count is None:
-        return ""
-    return f"{count / 2**20:.1f} MiB" if count >= 1 << 20 else f"{count / 2**10:.0f} KiB"
 
 
 @bench_app.command("runtime")

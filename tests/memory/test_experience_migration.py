@@ -23,7 +23,8 @@ def old(tmp_path):
     with engine.begin() as conn:
         migrate(conn, "0001")
         conn.exec_driver_sql(
-            "INSERT INTO runs VALUES ('r-1', 'm', '', 0, '', 'done', '', 1, '{}', '{}', '{}', NULL, 1.0, NULL, NULL, 0, '', 0)"
+            "INSERT INTO runs VALUES ('r-1', 'm', '', 0, '', 'done', '', 1, '{}', '{}', '{}', NULL, 1.0, NULL, NULL, 0,"
+            " '', 0)"
         )
     engine.dispose()
     conn = sqlite3.connect(path)

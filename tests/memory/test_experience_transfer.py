@@ -27,8 +27,8 @@ def filled(home):
     with ExperienceStore.open(*home, embedder="hashing", index=False) as store:
         store.ids = store.add_many(
             [
-                NewItem("trace", "row softmax ü", content="def kernel(): 'ü'\n", task="softmax", run_id="r-1", target="npu",
-                        facts={"latency": 1e-5, "schedule": {"BLOCK": 64}}),
+                NewItem("trace", "row softmax ü", content="def kernel(): 'ü'\n", task="softmax", run_id="r-1",
+                        target="npu", facts={"latency": 1e-5, "schedule": {"BLOCK": 64}}),
                 NewItem("experience", "tile too large", outcome="failure", task="matmul", run_id="r-2"),
                 NewItem("api", "tl.dot multiplies", name="tl.dot"),
                 NewItem("practice", "half \ud800 NUL \x00", content="\ud800\x00 raw"),
@@ -132,14 +132,14 @@ HOSTILE = {
     "q as truth": (lambda x: changed(x, index_of(x, "value"), ["value", "q"], True), "q is no number"),
     "negative visits": (lambda x: changed(x, index_of(x, "value"), ["value", "visits"], -1), "visits is no count"),
     "unknown stage": (lambda x: changed(x, index_of(x, "value"), ["value", "stage"], "win"), "unknown stage"),
-    "value of nobody": (lambda x: changed(x, index_of(x, "value"), ["value", "item_id"], "f" * 32), "no item of the file"),
+    "value of nobody": (lambda x: changed(x, index_of(x, "value"), ["value", "item_id"], "f" * 32), "to no item"),
     "value twice": (lambda x: changed([*x, x[index_of(x, "value")]], 0, ["lines"], len(x) + 1), "value is there twice"),
     "item twice": (lambda x: [*x[:2], x[1], *x[2:]], "is there twice"),
     "another text": (lambda x: changed(x, 1, ["item", "text"], "mine"), "does not belong"),
     "another content": (lambda x: changed(x, 1, ["item", "content"], "evil"), "not what its hash says"),
     "no content": (lambda x: changed(x, 1, ["item", "content"], None), "do not go together"),
     "content as list": (lambda x: changed(x, 1, ["item", "content"], [1]), "do not go together"),
-    "hash with a path": (lambda x: changed(x, 1, ["item", "content_sha"], "../../etc/passwd"), "not what its hash says"),
+    "hash with a path": (lambda x: changed(x, 1, ["item", "content_sha"], "../../passwd"), "not what its hash says"),
     "NUL": (lambda x: changed(x, 1, ["item", "task"], "a\x00b"), "task holds a NUL"),
     "half a pair": (lambda x: changed(x, 1, ["item", "task"], "\ud800"), "task holds half a surrogate pair"),
     "not UTF-8": (lambda x: [x[0], "\udcff" + x[1], *x[2:]], "line 2: not UTF-8"),
