@@ -29,7 +29,7 @@ _LIBRARIES = re.compile(r"(libm|libmvec|libc|libgomp|libomp|libiomp5|libstdc\+\+
 _CLOCKS = re.compile(r"clock\w*|gettimeofday|time|omp_get_w\w+|timespec_get|nanosleep|usleep|sleep")
 _THREADS = re.compile(r"pthread_\w+|thrd_\w+|omp_set_\w+|sched_\w+|_ZNSt6thread\w*")
 #: The compiler's own writable objects: a guard of its exit code, the object's handle, the handler of exceptions.
-_OWN_WRITABLE = re.compile(r"completed\.0|__dso_handle|DW\.ref\.__gxx_personality_v0")
+_OWN_WRITABLE = re.compile(r"completed\.0|__dso_handle|__TMC_END__|DW\.ref\.__gxx_personality_v0")
 _MOST_WRITABLE = 24
 _SHF_WRITE = 1
 _SHT_SYMTAB, _SHT_DYNSYM, _SHT_DYNAMIC = 2, 11, 6

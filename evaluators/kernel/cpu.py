@@ -181,6 +181,9 @@ class CpuVerifier:
                 text = f"{problem[1]} (case: {case['label']}{hint(answer)})"
                 return [Gate("run", "failed", text, problem[0])]
             worst = max(worst, largest)
+            honest = _honest([answer])
+            if honest.status == "failed":
+                return [honest]
             unsteady = _unsteady(case, answer, hidden.blobs, given)
             if unsteady is not None:
                 return [unsteady]
