@@ -57,7 +57,7 @@ class Command:
         return subprocess.Popen(command, env=self.env, cwd=self.folder, text=True, **pipes)
 
     def run(self) -> subprocess.Popen[str]:
-        settings = ["--set", "cases=2", "--set", "attempts=2"]
+        settings = ["--set", "cases=2", "--set", "iterations=2"]
         model = ["--model", "scripted/script.jsonl", "--seed", "7", "--workers", "2"]
         return self.start("run", "evokernel", "--target", "npu", "--task", "tasks", *model, *settings)
 
