@@ -37,7 +37,7 @@ _WORKSPACE = 2
 #: An instance that takes more operations to walk than this is walked for fewer places of the grid.
 _MANY_STEPS = 8_000
 #: Turns of a loop between cores that are walked: the difference is what a turn takes.
-_TURNS = (4, 8)
+_TURNS = (3, 6)
 
 
 @dataclass(frozen=True)
