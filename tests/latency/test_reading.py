@@ -87,7 +87,9 @@ def test_affine_maps_compute_as_mlir_says(a, b):
     assert found([a, b]) == [a // b + 3, -(-a // b), (a % b) * 2, -a - b, a + 4 * b]
 
 
-@pytest.mark.parametrize("body", ["__import__('os')", "d0.real", "d0 ** 9", "d0 if d0 else 1", "[d0][0]", "1.5", "(" * 500])
+@pytest.mark.parametrize(
+    "body", ["__import__('os')", "d0.real", "d0 ** 9", "d0 if d0 else 1", "[d0][0]", "1.5", "(" * 500]
+)
 def test_nothing_but_affine_expressions_is_read(body):
     with pytest.raises(mlir.NotRead):
         mlir.AffineMap(["d0"], [], body)
