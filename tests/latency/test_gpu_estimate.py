@@ -212,7 +212,8 @@ class TestVerdict:
         assert found.level == "E2:sm_90" and found.how == "roofline estimate, uncalibrated"
         # Each of 300,000 numbers is read and written once.
         assert found.floor_s == pytest.approx(2.4e6 / 3.35e12)
-        assert found.facts["kernels"][0]["memory_bytes"] == pytest.approx(2.4e6, rel=0.01)
+        # Some of the instances are counted for all of them.
+        assert found.facts["kernels"][0]["memory_bytes"] == pytest.approx(2.4e6, rel=0.1)
         assert found.facts["others"]["gfx942"]["floor_s"] == pytest.approx(2.4e6 / 5.3e12)
         for facts in verdict.gates[1].facts["kernels"][0]["archs"].values():
             assert facts["instructions"]["global"] >= 2 and facts["instructions"]["all"] > 10

@@ -52,4 +52,4 @@ def test_a_verdict_has_the_modelled_latency(shared):
     found = verdict.latency
     assert found.level == "E2:Ascend910B3" and found.how == "modelled, uncalibrated"
     assert found.floor_s == pytest.approx(2.4e6 / 1.6e12) and found.seconds > found.floor_s
-    assert found.facts["kernels"][0]["memory_bytes"] == pytest.approx(2.4e6, rel=0.02)
+    assert found.facts["kernels"][0]["memory_bytes"] == pytest.approx(2.4e6, rel=0.1)
