@@ -216,8 +216,7 @@ class EvoKernel(StagedSearch):
                     stage=ask.directive["stage"],
                     failure=ask.directive.get("failure"),
                     previous=run.candidate(ask.parents[0]).content if ask.parents else "",
-                    latency=ask.directive.get("latency"),
-                    best=ask.directive.get("best"),
+                    ahead=ask.directive["latency"] / ask.directive["best"] if "best" in ask.directive else 1.0,
                     measured=self.measured(run, ask.directive.get("point")),
                     children=self._children(run, ask),
                 ),
@@ -251,7 +250,7 @@ class EvoKernel(StagedSearch):
         }
 
     def evaluate(self, run: Run, candidate: Candidate) -> Evaluation:
-        """Put a candidate through the gates; its score is its latency in seconds, where that is known."""
+        """Put a candidate through the gates; its score is its latency (``Latency.cost``), where that is known."""
         try:
             verdict = self.kit.verifier.judge(
                 self._infos[candidate.task], self._hidden[candidate.task], candidate.content
@@ -267,7 +266,7 @@ class EvoKernel(StagedSearch):
         score = None
         if verdict.latency is not None:
             metrics["latency"] = verdict.latency.describe()
-            score = verdict.latency.seconds if status == "ok" else None
+            score = verdict.latency.cost if status == "ok" else None
         return Evaluation(status, score, verdict.evidence, metrics=metrics, log=verdict.log)
 
     # -- the result --------------------------------------------------------------------------------------------------

@@ -37,9 +37,8 @@ class Attempt:
     failure: Mapping[str, Any] | None = None
     #: The last attempt's file while drafting, the start point's while refining.
     previous: str = ""
-    #: Latency of the start point and of the best kernel so far, in seconds.
-    latency: float | None = None
-    best: float | None = None
+    #: How many times as fast as the start point the best kernel so far is.
+    ahead: float = 1.0
     #: What is known about the start point's latency (``Latency.describe()``).
     measured: Mapping[str, Any] = field(default_factory=dict)
     #: Variants of the start point that were tried already.
@@ -137,15 +136,15 @@ def _refine(attempt: Attempt) -> str:
         if evaluation is None or evaluation.failure is not None:
             became = evaluation.failure.kind if evaluation is not None and evaluation.failure is not None else "lost"
         else:
-            became = results.seconds(evaluation.score)
+            became = results.seconds((evaluation.metrics.get("latency") or {}).get("seconds"))
         lines.append(f"- {what}: {became}")
     last = ""
     if attempt.failure is not None:
         last = f"The last attempt failed ({attempt.failure.get('kind', '')}): {attempt.failure.get('message', '')}\n"
     floor = measured.get("floor_s")
     return prompt("refine").format(
-        latency=results.seconds(attempt.latency),
-        best=results.seconds(attempt.best),
+        latency=results.seconds(measured.get("seconds")),
+        ahead=f"{attempt.ahead:.2f}",
         how=measured.get("how", "unknown"),
         bottleneck=measured.get("bottleneck") or "unknown",
         floor=results.seconds(floor) if isinstance(floor, float) else "unknown",

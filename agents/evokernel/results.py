@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orienteer.agents.runtime.method import Candidate, Plain
+from orienteer.agents.runtime.method import Candidate, Outcome, Plain
 from orienteer.agents.runtime.run import Run
 from orienteer.evaluators.kernel.verdict import Gate
 
@@ -40,9 +40,9 @@ def document(run: Run, state: Plain, suffix: str) -> Plain:
                 "status": _status(item),
                 "evidence": item.get("evidence", ""),
                 "latency": latency,
-                "draft_latency_s": item.get("draft_latency"),
+                "draft_latency_s": _seconds(outcomes, item.get("draft")),
                 "speedup_over_draft": _ratio(item.get("draft_latency"), item.get("best_latency")),
-                "speedup_over_reference": _ratio((latency or {}).get("baseline_s"), item.get("best_latency")),
+                "speedup_over_reference": ((latency or {}).get("facts") or {}).get("speedup"),
                 "curve": item["curve"],
                 "gates": evaluation.metrics.get("gates", []) if evaluation is not None else [],
                 "proposer": run.proposer,
@@ -81,6 +81,11 @@ def document(run: Run, state: Plain, suffix: str) -> Plain:
         )
     proven = sum(row["status"] == "proven" for row in rows)
     return {"target": run.target or "npu", "tasks": rows, "proven": proven, "of": len(rows)}
+
+
+def _seconds(outcomes: Mapping[str, Outcome], candidate: str | None) -> float | None:
+    evaluation = outcomes[candidate].evaluation if candidate is not None and candidate in outcomes else None
+    return (evaluation.metrics.get("latency") or {}).get("seconds") if evaluation is not None else None
 
 
 def _ratio(old: float | None, new: float | None) -> float | None:

@@ -58,7 +58,7 @@ class Operator:
 class StagedSearch(Method):
     """See the module's text. A deriving method fills ``operators`` and opens the memory in its ``start``."""
 
-    #: A score is a latency in seconds.
+    #: A score is a latency (``Latency.cost``).
     minimise: ClassVar[bool] = True
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class StagedSearch(Method):
             memories.keep_failure(situation, stage, evaluation.failure.kind, evaluation.failure.message, facts)
             return ""
         if latency is not None:
-            facts |= {"latency": latency, "bottleneck": measured.get("bottleneck", "")}
+            facts |= {"latency": measured.get("seconds", latency), "bottleneck": measured.get("bottleneck", "")}
         if stage == stages.REFINE and latency is not None:
             ratio = ask.directive["latency"] / latency
             memories.keep_change(

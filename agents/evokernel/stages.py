@@ -1,7 +1,8 @@
 """Drafting and refining: the state of one task, its rewards and what its next attempt is (EvoKernel, arXiv 2603.10846).
 
 A task drafts until its first feasible kernel and refines from then on; every verification of either stage counts
-towards the budget of T. All functions are pure: state in, state out.
+towards the budget of T. All functions are pure: state in, state out. A latency here is what the search minimises
+(``Latency.cost``): seconds, or the share of the reference's time where both were measured side by side.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def refine_reward(latency: float | None, best: float) -> float:
     """Return r2: -1 for an infeasible kernel, else tanh(log b - log latency), b the best latency before this kernel.
 
     Args:
-        latency: seconds; None when the kernel is infeasible or its latency is unknown.
-        best: seconds; the draft's latency at first, so that the first refinement compares with the draft.
+        latency: None when the kernel is infeasible or its latency is unknown.
+        best: the draft's latency at first, so that the first refinement compares with the draft.
     """
     if latency is None:
         return -1.0
@@ -78,7 +79,7 @@ def settle(
         candidate: its id.
         status: ``ok``, ``failed`` or ``unknown`` (a gate could not be applied here).
         evidence: level that was proven.
-        latency: seconds, if known.
+        latency: if known.
         memory_item: the memory item that holds this kernel; empty without a memory.
         failure: ``kind``, ``message`` and ``gate`` of a failed one.
     """

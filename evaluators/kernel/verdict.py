@@ -46,6 +46,15 @@ class Latency:
     #: Further plain facts: per kernel, per pipe, ratios.
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def cost(self) -> float:
+        """What a search minimises: the share of the reference's time where both ran side by side, else the seconds.
+
+        On a shared machine the paired ratio of one minute can be compared with that of another; seconds cannot.
+        """
+        paired = self.facts.get("speedup")
+        return 1.0 / paired if paired else self.seconds
+
     def describe(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {key: value for key, value in asdict(self).items() if value is not None}
