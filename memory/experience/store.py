@@ -40,7 +40,8 @@ from orienteer.memory.schema import artifacts, memory_items, memory_stores
 _PART = 500
 
 _I = memory_items.c
-_GET = select(memory_items).where(_I.store == bindparam("store"), _I.id.in_(bindparam("ids", expanding=True)))
+# By id alone: with the store beside it SQLite walks through the whole store. Whose an item is, is looked at afterwards.
+_GET = select(memory_items).where(_I.id.in_(bindparam("ids", expanding=True)))
 _GROW = (
     update(memory_stores)
     .where(memory_stores.c.name == bindparam("store"))
@@ -157,7 +158,8 @@ class ExperienceStore:
         with self.db.read() as conn:
             for start in range(0, len(wanted), _PART):
                 part = wanted[start : start + _PART]
-                found |= {row.id: item_of(row) for row in conn.execute(_GET, {"store": self.store, "ids": part})}
+                rows = conn.execute(_GET, {"ids": part})
+                found |= {row.id: item_of(row) for row in rows if row.store == self.store}
         return [found[item] for item in wanted if item in found]
 
     def content(self, item: Item) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, insert, or_, select, update
 
 from orienteer.memory.experience.items import MOST_KEY, Change, check_stage
 from orienteer.memory.rundb import RunDB
@@ -40,9 +40,8 @@ _VALUES = select(memory_values).where(
 _DONE = select(memory_updates).where(
     _U.item_id.in_(bindparam("ids", expanding=True)), _U.event == bindparam("event"), _U.stage == bindparam("stage")
 )
-_KNOWN = select(memory_items.c.id).where(
-    memory_items.c.store == bindparam("store"), memory_items.c.id.in_(bindparam("ids", expanding=True))
-)
+# By id alone: with the store beside it SQLite walks through the whole store.
+_KNOWN = select(memory_items.c.id, memory_items.c.store).where(memory_items.c.id.in_(bindparam("ids", expanding=True)))
 _REWARD = select(memory_rewards).where(
     _W.store == bindparam("store"), _W.event == bindparam("event"), _W.stage == bindparam("stage")
 )
@@ -140,7 +139,7 @@ class Values:
             known: set[str] = set()
             values: dict[tuple[str, str], Any] = {}
             for chunk in _chunks(wanted):
-                known.update(conn.execute(_KNOWN, {"store": self.store, "ids": chunk}).scalars())
+                known.update(row.id for row in conn.execute(_KNOWN, {"ids": chunk}) if row.store == self.store)
                 for row in conn.execute(_DONE, {"ids": chunk, "event": event, "stage": stage}):
                     changes[row.item_id, row.signature] = change_of(row)
                 for row in conn.execute(_VALUES, {"ids": chunk, "stage": stage, "signatures": signatures}):
@@ -223,7 +222,7 @@ class Values:
             return []
         found: list[Change] = []
         with self.db.read() as conn:
-            of_run = or_(_U.event == run_id, _U.event.startswith(f"{run_id}:", autoescape=True))
+            of_run = or_(_U.event == run_id, self._begins_with(f"{run_id}:"))
             for chunk in _chunks(items) if items else [None]:
                 query = select(memory_updates)
                 if chunk is not None:
@@ -232,6 +231,12 @@ class Values:
                     query = query.where(of_run)
                 found += map(change_of, conn.execute(query.order_by(*order)))
         return sorted(found, key=lambda c: (c.created, c.event, c.item, c.visits, c.signature))
+
+    def _begins_with(self, prefix: str) -> ColumnElement[bool]:
+        if not self.db.sqlite:
+            return _U.event.startswith(prefix, autoescape=True)
+        # SQLite's LIKE ignores case and therefore the index.
+        return and_(_U.event >= prefix, _U.event < prefix[:-1] + chr(ord(prefix[-1]) + 1))
 
 
 def change_of(row: Any) -> Change:
