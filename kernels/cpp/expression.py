@@ -26,7 +26,7 @@ COMPUTED = {
     "bool": "bool",
 }
 STORED = {
-    "float16": "_Float16",
+    "float16": "uint16_t",
     "bfloat16": "uint16_t",
     "float32": "float",
     "float64": "double",

@@ -148,6 +148,35 @@ static inline uint16_t to_bfloat16(float x) {
     return (uint16_t)(x != x ? 0x7FC0u : rounded >> 16);
 }
 """
+_FP16 = """\
+static inline float from_float16(uint16_t bits) {
+    const uint32_t magnitude = (uint32_t)(bits & 0x7FFFu) << 13;
+    float x;
+    std::memcpy(&x, &magnitude, 4);
+    x *= 5.19229686e33f;  // two to the 112: the difference of the exponents' biases
+    uint32_t wide;
+    std::memcpy(&wide, &x, 4);
+    wide |= magnitude >= 0x0F800000u ? 0x7F800000u | magnitude : 0u;
+    wide |= (uint32_t)(bits & 0x8000u) << 16;
+    std::memcpy(&x, &wide, 4);
+    return x;
+}
+static inline uint16_t to_float16(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+    float small;
+    std::memcpy(&small, &magnitude, 4);
+    small += 0.5f;  // rounds to a multiple of the smallest half
+    uint32_t denormal;
+    std::memcpy(&denormal, &small, 4);
+    denormal -= 0x3F000000u;
+    const uint32_t normal = (magnitude - 0x38000000u + 0x0FFFu + ((magnitude >> 13) & 1u)) >> 13;
+    const uint32_t large = magnitude > 0x7F800000u ? 0x7E00u : 0x7C00u;
+    const uint32_t half = magnitude >= 0x47800000u ? large : (magnitude < 0x38800000u ? denormal : normal);
+    return (uint16_t)(sign | half);
+}
+"""
 _SMALL = """\
 template <typename A, typename B> static inline auto smaller(A a, B b) -> decltype(a + b) { return a < b ? a : b; }
 template <typename A, typename B> static inline auto larger(A a, B b) -> decltype(a + b) { return a > b ? a : b; }
@@ -223,6 +252,7 @@ _PARTS: tuple[tuple[str, str], ...] = (
     ("fast_sin", _SIN),
     ("fast_cos", _COS),
     ("from_bfloat16|to_bfloat16", _BF16),
+    ("from_float16|to_float16", _FP16),
     ("reduction\\(amax", _NANMAX),
     ("reduction\\(amin", _NANMIN),
     ("stream_out", _STREAM_WIDTH + _STREAM),

@@ -8,15 +8,17 @@ positions whose values live in arrays, so that what does not depend on an inner 
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orienteer.kernels.blocks import ops
+from orienteer.kernels.blocks import convolution, ops
 from orienteer.kernels.blocks.emit import Guard, Kernel, Scope, Value
-from orienteer.kernels.blocks.graph import Graph, Size
-from orienteer.kernels.blocks.index import Index
+from orienteer.kernels.blocks.graph import Graph, Node, Size
+from orienteer.kernels.blocks.index import Index, linear, product, split, wrap
 from orienteer.kernels.blocks.schedule import Schedule
 from orienteer.kernels.cpp.expression import COMPUTED, STORED, translate
 from orienteer.kernels.cpp.schedule import CpuSchedule
@@ -155,10 +157,8 @@ class CppKernel(Kernel):
         node = self.graph.nodes[name]
         variables = offset.variables.union(*(guard.variables for guard in self.active))
         text = f"{self.pointer(name)}[{self.cpp(offset.text, 'int64')}]"
-        if node.dtype == "float16":
-            text = f"(float){text}"
-        elif node.dtype == "bfloat16":
-            text = f"from_bfloat16({text})"
+        if node.dtype in ops.HALVES:
+            text = f"from_{node.dtype}({text})"
         elif self.kind(node.dtype) != STORED[node.dtype]:
             text = f"({self.kind(node.dtype)}){text}"
         if self.active:
@@ -169,7 +169,49 @@ class CppKernel(Kernel):
 
     def _value(self, name: str, index: Sequence[Index]) -> Value:
         known = self.kept(name, index) if self.kept is not None else None
-        return known if known is not None else super()._value(name, index)
+        if known is not None:
+            return known
+        node = self.graph.nodes[name]
+        if name not in self.buffers:
+            taps = unrolled_taps(self.graph, node)
+            if taps is not None:
+                return self._unrolled(node, index, taps)
+            if node.op == "conv.patches":
+                return self._patch(node, index)
+        return super()._value(name, index)
+
+    def _unrolled(self, node: Node, index: Sequence[Index], taps: Sequence[int]) -> Value:
+        """Return a sum over the few terms of a window, written out."""
+        source = next(node.refs())
+        total: Value | None = None
+        for tap in itertools.product(*(range(size) for size in taps)):
+            term = self.value(source, [*index, *(Index(str(place)) for place in tap)])
+            both = term if total is None else self.assign(f"{total.text} + {term.text}", node.dtype, frozenset().union(
+                total.variables, term.variables))
+            total = both
+        assert total is not None
+        return total
+
+    def held(self, item: Index) -> Index:
+        """Return a position as a variable of the outermost level that knows it."""
+        if not item.variables or re.fullmatch(r"\w+", item.text):
+            return item
+        value = self.assign(item.text, "int64", item.variables, "i")
+        return Index(value.text, item.variables)
+
+    def _patch(self, node: Node, index: Sequence[Index]) -> Value:
+        """Return an element of a convolution's patch matrix; places and taps are taken apart outside inner loops."""
+        x = self.graph.nodes[next(node.refs())]
+        places = [self.held(i) for i in split(index[0], [self.size(size) for size in node.kwargs["places"]])]
+        taps = [self.held(i) for i in split(index[1], [self.size(size) for size in node.kwargs["taps"]])]
+        position, guards = convolution._under(self, node, places[1:], taps[1:], self.shape(x)[2:])
+        full = [places[0], taps[0], *position]
+        return self.guarded(x.name, full, guards, "0.0") if guards else self.value(x.name, full)
+
+    def _offset(self, node: Node, index: Sequence[Index]) -> Index:
+        if self.flat_shape is not None and node.shape == self.flat_shape:
+            return super()._offset(node, index)
+        return linear(*merged(index, self.shape(node)))
 
     def guarded(self, name: str, index: Sequence[Index], conditions: Mapping[int, Guard], otherwise: str) -> Value:
         """Return a node's value where its position exists and a constant elsewhere."""
@@ -187,8 +229,8 @@ class CppKernel(Kernel):
         """Return a value's text converted to what memory holds."""
         dtype = self.graph.nodes[name].dtype
         text = self.cpp(value.text, dtype)
-        if dtype == "bfloat16":
-            return f"to_bfloat16({text})"
+        if dtype in ops.HALVES:
+            return f"to_{dtype}({text})"
         return text if self.kind(dtype) == STORED[dtype] and value.dtype == dtype else f"({STORED[dtype]})({text})"
 
     def store(self, name: str, index: Sequence[Index], value: Value, target: Scope | None = None) -> None:
@@ -219,6 +261,49 @@ class CppKernel(Kernel):
         """Return the number of threads of a parallel region."""
         most = self.plan.threads
         return f"smaller(threads, {most})" if most else "threads"
+
+
+#: A window of more elements is a loop, not written out.
+MOST_UNROLLED = 64
+
+
+def unrolled_taps(graph: Graph, node: Node) -> list[int] | None:
+    """Return the window of a grouped convolution's sum when it is small and constant, else None."""
+    if node.op != "aten.sum":
+        return None
+    source = graph.nodes[next(node.refs())]
+    taps = source.shape[len(node.shape) :]
+    if source.op != "conv.terms" or not all(size.isdigit() for size in taps):
+        return None
+    sizes = [int(size) for size in taps]
+    return sizes if 0 < math.prod(sizes) <= MOST_UNROLLED else None
+
+
+def merged(index: Sequence[Index], shape: Sequence[Size]) -> tuple[list[Index], list[Size]]:
+    """Join neighbouring dimensions whose positions are quotient and remainder of the same position.
+
+    ``[r // w, r % w]`` in a tensor of shape ``(h, w)`` is position ``r`` of ``h * w``: no division is left.
+    """
+    out, sizes = list(index), list(shape)
+    at = len(out) - 2
+    while at >= 0:
+        first, second, width = out[at], out[at + 1], wrap(sizes[at + 1])
+        found = re.fullmatch(rf"(.+) % {re.escape(width)}", second.text)
+        if found is not None and sizes[at + 1] != "1":
+            base = found[1]
+            quotient = f"{base} // {width}"
+            size = product([sizes[at], sizes[at + 1]])
+            text = ""
+            if first.text == quotient:
+                text = base
+            elif first.text == f"({quotient}) % {wrap(sizes[at])}":
+                text = f"{base} % {wrap(size)}"
+            if text:
+                out[at : at + 2] = [Index(text, first.variables | second.variables)]
+                sizes[at : at + 2] = [size]
+                at = min(at, len(out) - 1)
+        at -= 1
+    return out, sizes
 
 
 def fractional(size: Size) -> bool:

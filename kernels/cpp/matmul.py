@@ -16,7 +16,7 @@ from orienteer.kernels.blocks.emit import NeedsBuffer, Unsupported, Value
 from orienteer.kernels.blocks.graph import Node
 from orienteer.kernels.blocks.index import Index
 from orienteer.kernels.cpp.kernel import CppKernel, Lanes, Level, Loop, block, indent, variable
-from orienteer.kernels.cpp.nests import simd
+from orienteer.kernels.cpp.nests import PARALLEL_FROM, simd
 
 #: The register tile: MR rows by NV vectors, summed over one stretch of the inner dimension.
 MICRO = """\
@@ -70,36 +70,39 @@ class MatmulNest:
         pack_b = self._pack(each, right, [*batch, variable("k"), variable("n")], "n", nr, cols, inner)
         pack_a = self._pack(each, left, [*batch, variable("m"), variable("k")], "m", mr, rows, inner)
         finish = self._finish(each, [*batch, variable("m"), variable("n")], tile_n)
-        team = f"num_threads({kernel.team()}) if (work > 32768)"
-        body = [
-            *each.rendered(),
-            f"#pragma omp parallel {team}",
-            "{",
-            *indent(
-                [
-                    f"Scratch<{kind}> left_memory(({tile_m}) * inner), block_memory({tile_m * tile_n});",
-                    f"{kind}* const left = left_memory.data;",
-                    f"{kind}* const sums = block_memory.data;",
-                    "#pragma omp for schedule(static)",
-                    *block(f"for (int64_t panel = 0; panel < (cols + {nr - 1}) / {nr}; ++panel)", pack_b),
-                    "int64_t packed = -1;",
-                    "#pragma omp for schedule(static)",
-                    *block("for (int64_t tile = 0; tile < down * across; ++tile)", self._tile(tile_m, tile_n, pack_a, finish)),
-                ]
-            ),
-            "}",
-        ]
-        setup = [
-            f"const int64_t rows = {rows}, cols = {cols}, inner = {inner};",
-            f"const int64_t down = (rows + {tile_m - 1}) / {tile_m}, across = (cols + {tile_n - 1}) / {tile_n};",
-            "const double work = (double)rows * (double)cols * (double)inner;",
+        panels = block(f"for (int64_t panel = 0; panel < (cols + {nr - 1}) / {nr}; ++panel)", pack_b)
+        tiles = block(
+            "for (int64_t tile = 0; tile < down * across; ++tile)", self._tile(tile_m, tile_n, pack_a, finish)
+        )
+        right_memory = [
             f"Scratch<{kind}> right_memory((cols + {nr - 1}) / {nr} * {nr} * inner);",
             f"{kind}* const right = right_memory.data;",
         ]
+        own_memory = [
+            f"Scratch<{kind}> left_memory({tile_m} * inner), block_memory({tile_m * tile_n});",
+            f"{kind}* const left = left_memory.data;",
+            f"{kind}* const sums = block_memory.data;",
+        ]
+        team = f"#pragma omp parallel num_threads({kernel.team()}) if (work > {PARALLEL_FROM * 2})"
+        setup = [
+            f"const int64_t rows = {rows}, cols = {cols}, inner = {inner};",
+            f"const int64_t down = (rows + {tile_m - 1}) / {tile_m}, across = (cols + {tile_n - 1}) / {tile_n};",
+        ]
         if batched:
+            # Every thread takes whole products: they share nothing.
             count = kernel.cpp(kernel.size(mm.shape[0]), "int64")
-            body = block(f"for (int64_t batch = 0; batch < {count}; ++batch)", body)
-        kernel.body = [*function.rendered(), *setup, *body]
+            setup.append(f"const double work = (double)({count}) * (double)rows * (double)cols * (double)inner;")
+            each_batch = block(
+                f"for (int64_t batch = 0; batch < {count}; ++batch)",
+                [*each.rendered(), *panels, "int64_t packed = -1;", *tiles],
+            )
+            region = [*own_memory, *right_memory, "#pragma omp for schedule(static)", *each_batch]
+            kernel.body = [*function.rendered(), *setup, team, "{", *indent(region), "}"]
+            return kernel
+        setup.append("const double work = (double)rows * (double)cols * (double)inner;")
+        region = [*own_memory, "#pragma omp for schedule(static)", *panels, "int64_t packed = -1;"]
+        region += ["#pragma omp for schedule(static)", *tiles]
+        kernel.body = [*function.rendered(), *setup, *each.rendered(), *right_memory, team, "{", *indent(region), "}"]
         return kernel
 
     def _pack(

@@ -12,7 +12,7 @@ from orienteer.kernels.blocks.rewrite import rewrite
 from orienteer.kernels.blocks.schedule import Schedule
 from orienteer.kernels.cpp.expression import STORED, translate
 from orienteer.kernels.cpp.functions import headers, needed
-from orienteer.kernels.cpp.kernel import CppKernel, fractional
+from orienteer.kernels.cpp.kernel import CppKernel, fractional, unrolled_taps
 from orienteer.kernels.cpp.matmul import MatmulNest
 from orienteer.kernels.cpp.nests import ElementNest, JoinNest, TileNest
 from orienteer.kernels.cpp.rows import RowNest
@@ -25,6 +25,17 @@ class CppLowering(Lowering):
     def __init__(self, graph: Graph, schedule: CpuSchedule, name: str) -> None:
         super().__init__(graph, Schedule(), name)
         self.cpu = schedule
+
+    def _anchor(self, node: Node) -> Node | None:
+        anchor = super()._anchor(node)
+        if anchor is None or unrolled_taps(self.graph, anchor) is None:
+            return anchor
+        # A small window is written out where it is needed: look on behind it.
+        self.buffers.add(anchor.name)
+        try:
+            return self._anchor(node) if node.name != anchor.name else None
+        finally:
+            self.buffers.discard(anchor.name)
 
     def _build(self, node: Node) -> CppKernel:
         name = self.name if node.name in self.graph.outputs[:1] else f"{self.name}_{node.name}"

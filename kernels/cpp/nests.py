@@ -222,4 +222,4 @@ class TileNest(blocks.TileNest):
 
 
 def _size(kind: str) -> int:
-    return {"double": 8, "int64_t": 8, "float": 4, "int32_t": 4, "_Float16": 2, "uint16_t": 2, "int16_t": 2}.get(kind, 1)
+    return {"double": 8, "int64_t": 8, "float": 4, "int32_t": 4, "uint16_t": 2, "int16_t": 2}.get(kind, 1)

@@ -30,12 +30,12 @@ class CpuSchedule:
     #: Elements scanned together in a running sum; 1 walks one by one.
     scan: int = 1
     #: Register tile of a matrix product: rows, and vectors of columns.
-    mr: int = 4
+    mr: int = 6
     nv: int = 2
     #: Bytes of a vector in the register tile.
     vector: int = 32
     #: Rows and columns of a matrix product's block, and how much of the inner dimension is done at a time.
-    tile_m: int = 64
+    tile_m: int = 96
     tile_n: int = 256
     tile_k: int = 256
     #: Which operand is walked by the register tile's rows: 0 as written, 1 the product transposed.
