@@ -29,6 +29,8 @@ EXACT = 20_000
 #: More than this is not asked of the index: a filter that leaves so little is cheaper to search exactly.
 _MOST_ASKED = 2_000
 _PART = 500
+#: Vectors that are fetched at one time.
+_LOADED = 10_000
 
 _I = memory_items.c
 _TEXTS = select(_I.text_sha, _I.text).where(_I.id.in_(bindparam("ids", expanding=True)))
@@ -158,8 +160,8 @@ class Search:
         mirror = self._mirror
         missing = rows[~mirror.loaded[rows]]
         matrix = mirror.room()
-        for start in range(0, len(missing), _PART):
-            part = missing[start : start + _PART]
+        for start in range(0, len(missing), _LOADED):
+            part = missing[start : start + _LOADED]
             shas = [mirror.text_shas[row] for row in part]
             vectors = self.cache.known(list(dict.fromkeys(shas)))
             absent = [mirror.ids[row] for row, key in zip(part, shas, strict=True) if key not in vectors]

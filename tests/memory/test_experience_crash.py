@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -180,23 +179,14 @@ def foreign_size(chroma):
     client.close()
 
 
-def other_version(chroma):
-    conn = sqlite3.connect(chroma / "chroma.sqlite3")
-    with conn:
-        conn.execute("UPDATE migrations SET hash = 'of another version'")
-    conn.close()
-
-
 DAMAGES = {
     "gone": (shutil.rmtree, False),
     "a file": (a_file, True),
     "no database": (lambda chroma: (chroma / "chroma.sqlite3").write_bytes(b"junk" * 4000), True),
     "empty database": (lambda chroma: (chroma / "chroma.sqlite3").write_bytes(b""), False),
-    "another version": (other_version, True),
     "another embedder": (foreign_size, True),
     "graph gone": (lambda chroma: shutil.rmtree(one_segment(chroma)), True),
     "graph cut": (lambda chroma: (one_segment(chroma) / "data_level0.bin").write_bytes(b"x" * 10), True),
-    "graph garbage": (lambda chroma: (one_segment(chroma) / "header.bin").write_bytes(b"x" * 100), True),
     "other items": (without_an_item, False),
 }
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orienteer.errors import UsageError
 from orienteer.memory.catalogue import Catalogue
-from orienteer.memory.experience import search
+from orienteer.memory.experience import bench, search
 from orienteer.memory.experience.embedding import Hashing
 from orienteer.memory.experience.items import KINDS, NewItem, Query
 from orienteer.memory.experience.selection import recall_size
@@ -327,3 +327,10 @@ def test_no_text_is_embedded_twice(home):
         store.retrieve(Query("q", "draft"), random.Random(0))
         store.retrieve(Query("a", "draft"), random.Random(0))
     assert sorted(seen) == ["a", "b", "q"]
+
+
+def test_the_bench_asks_every_form_of_question_of_a_real_store(tmp_path):
+    found = bench.measure_retrieval(900, queries=3, folder=tmp_path, index=False)
+    assert found["items"] == 900 and found["index"] == "switched off" and found["cpu_ms"].keys() == bench.QUERIES.keys()
+    assert all(0 < times["median"] <= times["most"] for times in found["cpu_ms"].values())
+    assert not list(tmp_path.iterdir())
