@@ -12,7 +12,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "command.md"
 COMMANDS = (
     "", "run", "setup", "doctor", "methods",
     "runs ls", "runs show", "runs resume", "runs export", "runs stop", "runs rm",
-    "tasks ls", "memory ls", "bench runtime",
+    "tasks ls", "memory ls", "memory show", "memory export", "memory import", "memory forget", "memory stats",
+    "bench runtime",
 )  # fmt: skip
 BLOCK = re.compile(r"^### `(agent[^`]*)`\n\n```text\n(.*?)```\n", re.M | re.S)
 
