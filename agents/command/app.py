@@ -73,7 +73,7 @@ def run(
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option("--memory", metavar="KIND", help="none, task, shared or an export (methods that remember)."),
+        typer.Option("--memory", metavar="KIND", help="none, task, run, shared or an export (methods that remember)."),
     ] = None,
     reuse: Annotated[
         bool,

@@ -187,3 +187,99 @@ def _one(policy: str, seed: int, iterations: int) -> dict[str, Any]:
 def spread(values: Sequence[float]) -> list[float]:
     """Return mean and standard deviation."""
     return [round(statistics.mean(values), 4), round(statistics.stdev(values), 4) if len(values) > 1 else 0.0]
+
+
+# -- the offline proposer on real operators ----------------------------------------------------------------------------
+
+#: Operators whose verification is quick: simple ones, and chains of them.
+SIMPLE = ("add", "relu", "silu", "softplus", "row_sum", "row_max", "softmax", "transpose")
+FUSED = ("swiglu", "sigmoid_gate", "l2_normalize", "log_softmax", "residual_layernorm", "linear_swish_scale")
+
+
+def searched(seeds: int = 5, iterations: int = 10, target: str = "npu") -> dict[str, Any]:
+    """Run the offline proposer over operators under every policy, and from the memory of simple ones to fused ones.
+
+    Drafts begin with a textbook's schedule, so that there is something to learn. Verdicts are shared between the runs
+    (equal kernels are judged once), so the policies are compared on equal ground.
+
+    Args:
+        seeds: runs per policy.
+        iterations: verifications per task (T).
+        target: ``npu`` or ``triton``; ranked by the modelled latency.
+
+    Returns:
+        ``rows``: per setting the logarithmic gap to the best kernel that any run found, after the first verification,
+        after T / 2 and after T, as ``[mean, standard deviation]`` over seeds, and ``within_5``: the share of tasks
+        within 5 % of it after T / 2.
+    """
+    settings = {"iterations": iterations, "cases": 2, "hidden_seed": 0, "drafts": "plain"}
+    curves: dict[str, list[dict[str, list[float]]]] = {}
+    with tempfile.TemporaryDirectory(prefix="orienteer-bench-") as folder:
+        home = Path(folder)
+
+        def go(name: str, tasks: Sequence[str], seed: int, **more: Any) -> str:
+            report = start_run(
+                RunConfig(
+                    "evokernel", tasks, target, {**settings, **more}, seed, "offline", home=home,
+                    reuse_evaluations=True, handle_signals=False,
+                )
+            )  # fmt: skip
+            found = {row["task"]: _filled(row["curve"], iterations) for row in report.result["tasks"] if row["curve"]}
+            curves.setdefault(name, []).append(found)
+            return report.id
+
+        for seed in range(seeds):
+            go("none", SIMPLE, seed, memory="none")
+            go("similarity", SIMPLE, seed, memory="run", policy="similarity")
+            run_id = go("value", SIMPLE, seed, memory="run", policy="value")
+            learnt = home / f"learnt-{seed}.jsonl"
+            _export(home, run_id, learnt)
+            go("fused, cold", FUSED, seed, memory="run")
+            go("fused, from simple", FUSED, seed, memory=str(learnt), held_out=list(FUSED))
+    best: dict[str, float] = {}
+    for runs in curves.values():
+        for found in runs:
+            for task, curve in found.items():
+                best[task] = min(best.get(task, curve[-1]), curve[-1])
+    rows = [{"setting": name, "seeds": seeds, **_gaps(runs, best, iterations)} for name, runs in curves.items()]
+    return {"world": f"offline on {target}", "iterations": iterations, "tasks": len(best), "rows": rows}
+
+
+def _filled(curve: Sequence[Sequence[float]], iterations: int) -> list[float]:
+    """Return the best cost after each attempt; infinite before the first feasible kernel."""
+    out, at = [], math.inf
+    known = {int(tries): cost for tries, cost in curve}
+    for number in range(1, iterations + 1):
+        at = min(at, known.get(number, at))
+        out.append(at)
+    return out
+
+
+def _gaps(runs: Sequence[Mapping[str, Sequence[float]]], best: Mapping[str, float], iterations: int) -> dict[str, Any]:
+    half = iterations // 2 - 1
+
+    def gap(found: Mapping[str, Sequence[float]], place: int) -> float:
+        gaps = [math.log(curve[place] / best[task]) for task, curve in found.items() if math.isfinite(curve[place])]
+        return statistics.mean(gaps) if gaps else math.inf
+
+    def near(found: Mapping[str, Sequence[float]]) -> float:
+        return statistics.mean(curve[half] <= 1.05 * best[task] for task, curve in found.items())
+
+    return {
+        "first": spread([gap(found, 0) for found in runs]),
+        "half": spread([gap(found, half) for found in runs]),
+        "last": spread([gap(found, iterations - 1) for found in runs]),
+        "within_5": spread([near(found) for found in runs]),
+    }
+
+
+def _export(home: Path, run_id: str, path: Path) -> None:
+    from orienteer.memory.experience.store import ExperienceStore
+    from orienteer.memory.rundb import RunDB
+
+    with RunDB(home / "runs.sqlite") as db:
+        store = ExperienceStore.open(home, db, f"run:{run_id}")
+        try:
+            store.export(path)
+        finally:
+            store.close()

@@ -37,6 +37,8 @@ class Request:
     archs: Sequence[str]
     cases: int
     seed: int
+    #: Let the offline proposer draft with a textbook schedule instead of the target's own.
+    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def open_kit(request: Request, world: KernelWorld, home: Path) -> Kit:
         target=request.target,
         device=chip.name if chip is not None else archs[0].name,
         verifier=verifier,
-        search=TritonSearch(request.target, chip.vector_cores if chip is not None else 0),
+        search=TritonSearch(request.target, chip.vector_cores if chip is not None else 0, plain=request.plain),
         suffix=".py",
         media="text/x-python",
         provenance={

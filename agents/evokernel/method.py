@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
@@ -55,6 +55,10 @@ class EvoKernelSettings(SearchSettings):
         description="GPU architectures for --target triton; refining ranks by the first one",
     )
     cases: int = Field(6, ge=1, le=16, description="hidden cases per candidate")
+    drafts: Literal["tuned", "plain"] = Field(
+        "tuned", description="first schedule of the offline proposer: the target's own or a textbook's"
+    )
+    hidden_seed: int | None = Field(None, description="decides the hidden cases; the run's seed if unset")
     job_seconds: float | None = Field(None, gt=0, description="longest job in a sandbox; its kind's own limit if unset")
     max_tokens: int = Field(8192, ge=256, description="upper limit of a model's reply in tokens")
     temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature; the endpoint's own if unset")
@@ -82,7 +86,10 @@ class EvoKernel(StagedSearch):
     def start(self, run: Run) -> Plain:
         """Check target and tasks, open world and memory, and look at every task once."""
         settings = _settings(run)
-        request = kits.Request(run.target or "npu", settings.chip, settings.archs, settings.cases, run.seed)
+        hidden = run.seed if settings.hidden_seed is None else settings.hidden_seed
+        request = kits.Request(
+            run.target or "npu", settings.chip, settings.archs, settings.cases, hidden, settings.drafts == "plain"
+        )
         kits.check(request)
         kept = run.first_state()
         rejected: dict[str, str] = dict(kept["rejected"]) if kept is not None else {}

@@ -25,6 +25,9 @@ from orienteer.memory.experience.items import Item
 #: Kinds of items that a proposer can read at each stage.
 OFFLINE_KINDS = {stages.DRAFT: ("trace", "experience"), stages.REFINE: ("experience", "practice", "trace")}
 MODEL_KINDS = ("trace", "experience", "practice")
+#: ``task``: an operator sees its own items of this run; ``run``: all operators of this run share; ``shared``: all runs.
+#: Anything else is the path of an export that a run's own memory begins with.
+_SCOPES = ("task", "run", "shared")
 
 
 class SearchSettings(Settings):
@@ -32,7 +35,7 @@ class SearchSettings(Settings):
 
     iterations: int = Field(30, ge=1, le=1000, description="verifications per task, both stages together (T)")
     stop_at: Literal["", "feasible"] = Field("", description="'feasible' ends a task at its first feasible kernel")
-    memory: str = Field("shared", description="none, task, shared or an export to begin with (also --memory)")
+    memory: str = Field("shared", description="none, task, run, shared or an export to begin with (also --memory)")
     policy: Literal["value", "similarity"] = Field(
         "value", description="how recalled items and start points are chosen"
     )
@@ -80,7 +83,7 @@ class StagedSearch(Method):
         try:
             store = ExperienceStore.open(run.home, run.db, "shared" if shared else f"run:{run.id}")
         except MissingPrerequisite as error:
-            if settings.memory not in ("shared", "task"):
+            if settings.memory not in _SCOPES:
                 raise
             run.emit("memory.unavailable", message=f"the run goes on without memory: {error} ({error.cure})")
             run.provenance(memory="none")
@@ -90,7 +93,7 @@ class StagedSearch(Method):
         )
         scope = "task" if settings.memory == "task" else "shared"
         self.memories = Memories(store, run.artifacts, run.id, policy, scope, settings.held_out)
-        if settings.memory not in ("shared", "task") and run.first_state() is None:
+        if settings.memory not in _SCOPES and run.first_state() is None:
             store.seed_from(Path(settings.memory))
         self.memories.plant(target, self.device)
         run.provenance(memory=settings.memory, memory_items=store.count(), embedder=store.embedder)

@@ -68,12 +68,18 @@ class TritonSearch:
         target: ``npu`` or ``triton``.
         vector_cores: of the Ascend chip. An instance per core that loops over its work is the recommended launch
             there; on a GPU many instances hide latency.
+        plain: begin with the schedule of a textbook (one block of 256 elements per instance, rows in blocks, tiles of
+            32) instead of the one that suits the target.
     """
 
-    def __init__(self, target: str, vector_cores: int = 40) -> None:
+    def __init__(self, target: str, vector_cores: int = 40, *, plain: bool = False) -> None:
         self.target = target
         self.cores = vector_cores
-        if target == "npu":
+        if plain:
+            self._first = Schedule(
+                flat_block=256, whole_row=1, row_block=256, tile_m=32, tile_n=32, tile_k=32, tile_copy=16, programs=4096
+            )
+        elif target == "npu":
             self._first = Schedule(flat_block=4096, whole_row=4096, row_block=2048, programs=vector_cores)
         else:
             self._first = Schedule(flat_block=1024, whole_row=8192, row_block=4096, programs=65535)
