@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -334,3 +335,21 @@ def test_the_bench_asks_every_form_of_question_of_a_real_store(tmp_path):
     assert found["items"] == 900 and found["index"] == "switched off" and found["cpu_ms"].keys() == bench.QUERIES.keys()
     assert all(0 < times["median"] <= times["most"] for times in found["cpu_ms"].values())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_threads_share_a_store(home, index):
+    if index:
+        pytest.importorskip("chromadb")
+    with ExperienceStore.open(*home, embedder="hashing", index=index) as store, ThreadPoolExecutor(6) as pool:
+
+        def work(number):
+            item = store.add(NewItem("trace", f"item of thread {number}"))
+            store.update(f"r:{number}:0", "draft", [item], "s", 1.0)
+            query = Query(f"item of thread {number}", "draft", n=1, policy="similarity")
+            return item, store.retrieve(query, random.Random(0)).items[0].item.id
+
+        done = list(pool.map(work, range(60)))
+        assert all(added == found for added, found in done) and store.count() == 60
+        assert store.values("draft", [item for item, _ in done]) == {item: 0.3 for item, _ in done}
+        assert store.stats()["indexed"] == 60 * index
