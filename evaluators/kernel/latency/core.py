@@ -177,7 +177,7 @@ class Core:
         from_memory = max(size, self.rates.granule if bursts > 1 else 32) / self.memory
         from_cache = max(size, ASSUMED.cache_line if bursts > 1 else 32) / self.rates.l2_read
         cycles = ASSUMED.burst + share * from_memory + (1 - share) * from_cache
-        self._transfer("MTE2", bursts * cycles)
+        self._transfer("MTE2", bursts * cycles, ASSUMED.memory_latency)
 
     def store(self, local: Ref | None, memory: Ref, pipe: str = "MTE3") -> None:
         """Move a buffer to global memory (MTE3, or FIX from the accumulator)."""
@@ -185,13 +185,13 @@ class Core:
         bursts, size = _bursts(memory, local)
         rate = min(self.memory_out, self.rates.l0c_out if pipe == "FIX" else self.rates.ub_out)
         cycles = ASSUMED.burst + max(size, self.rates.granule if bursts > 1 else 32) / rate
-        self._transfer(pipe, bursts * cycles)
+        self._transfer(pipe, bursts * cycles, ASSUMED.store_latency)
 
     def _count(self, key: str, memory: Ref) -> None:
         self.clock[key] = self.clock.get(key, 0.0) + memory.numel() * memory.bits / 8
 
-    def _transfer(self, pipe: str, cycles: float) -> None:
-        self.issue(pipe, ASSUMED.transfer_gap + cycles, ASSUMED.memory_latency)
+    def _transfer(self, pipe: str, cycles: float, latency: float) -> None:
+        self.issue(pipe, ASSUMED.transfer_gap + cycles, latency)
 
     # -- computing -------------------------------------------------------------------------------------------------
 
