@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from orienteer.agents.runtime.bench import bench, figure
@@ -38,3 +40,38 @@ def worker_start() -> list[dict[str, Any]]:
         ),
         figure("worker_memory", found["worker_mb"], "MiB", 1500, "right after its start"),
     ]
+
+
+def ladder_figures(chip: str, home: Path) -> list[dict[str, Any]]:
+    """Compile the ladder of known-better kernels and compare what the latency model says; see its docstring.
+
+    Raises:
+        MissingPrerequisite: the Ascend compiler is not installed.
+    """
+    from orienteer.environments.kernel import targets, toolchain
+    from orienteer.environments.kernel.world import KernelWorld
+    from orienteer.evaluators.kernel.latency.ladder import ladder
+
+    wanted = targets.chip(chip)
+    found = toolchain.find(home)
+    if found is None:
+        raise MissingPrerequisite("the Ascend compiler is not installed", toolchain.CURE)
+    world = KernelWorld.open("auto")
+    try:
+        return ladder(wanted, world, found)
+    finally:
+        world.close()
+
+
+def throughput_figures(tasks: Sequence[str], home: Path) -> dict[str, Any]:
+    """Measure verifications a second and core for the Ascend target; see ``evaluators/kernel/bench.py``."""
+    from orienteer.evaluators.kernel.bench import throughput
+
+    return throughput(tasks, "npu", home)
+
+
+def coverage_figures(tasks: Sequence[str], target: str, workers: int, home: Path) -> dict[str, Any]:
+    """Measure which operators the offline proposer proves; see ``evaluators/kernel/coverage.py``."""
+    from orienteer.evaluators.kernel.coverage import coverage
+
+    return coverage(tasks, target, workers, home)

@@ -13,6 +13,7 @@ import typer
 
 from orienteer import __version__
 from orienteer.agents.command import options as o
+from orienteer.agents.command.bench import bench_app
 from orienteer.agents.command.memory import memory_app
 from orienteer.agents.command.output import note, print_json, print_table, say
 from orienteer.agents.command.runs import drive, runs_app
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 app = o.group("Search driven by language models, with proof.")
 tasks_app = o.group("The tasks that come with Orienteer.")
-bench_app = o.group("Measure, and compare with goals.")
 
 
 def _version(shown: bool) -> None:
@@ -265,41 +265,6 @@ def tasks_ls(json_: o.Json = False) -> None:
         return
     print_table([{"task": item["name"], "what": item["text"]} for item in found], widest=100)
     say("\nyour own: --task FILE or --task DIR (a Python file with Model, get_inputs and get_init_inputs)")
-
-
-@bench_app.command("runtime")
-def bench_runtime(
-    steps: Annotated[
-        int, typer.Option("--steps", min=40, max=100_000, metavar="N", help="Loop iterations of the measured run.")
-    ] = 1000,
-    json_: o.Json = False,
-) -> None:
-    """Measure the runtime: CPU and bytes per step, start-up, memory, sandbox start. Exit 1 where a goal is missed."""
-    from orienteer.agents.bench import runtime_figures
-
-    document = runtime_figures(steps)
-    if json_:
-        print_json(document)
-        raise typer.Exit(0 if document["met"] else 1)
-    words = {True: "yes", False: "NO", None: "-"}
-    print_table(
-        [
-            {
-                "figure": f["name"],
-                "value": "-" if f["value"] is None else f"{f['value']:.4g}",
-                "unit": f["unit"],
-                "goal": "-" if f["goal"] is None else f"<= {f['goal']:g}",
-                "met": words[f["met"]],
-                "how": f["how"],
-            }
-            for f in document["figures"]
-        ],
-        widest=110,
-    )
-    machine = document["machine"]
-    say(f"machine: {machine['cores']} cores, load {machine['load'][0]}, Python {machine['python']}")
-    say("all goals are met" if document["met"] else "NOT all goals were measured and met")
-    raise typer.Exit(0 if document["met"] else 1)
 
 
 app.add_typer(runs_app, name="runs")

@@ -50,6 +50,7 @@ def document(run: Run, state: Plain, suffix: str) -> Plain:
                 "kernel": _write(run, name, candidate, suffix) if chosen and candidate is not None else None,
                 "candidate": chosen,
                 "draft": item.get("draft"),
+                "draft_kernel": _draft(run, name, outcomes, item, suffix),
                 "attempts": item["tries"],
                 "ended": item.get("given_up", ""),
                 "failure": item.get("failure") if not chosen else None,
@@ -73,6 +74,7 @@ def document(run: Run, state: Plain, suffix: str) -> Plain:
                 "kernel": None,
                 "candidate": None,
                 "draft": None,
+                "draft_kernel": None,
                 "attempts": 0,
                 "ended": "bad-task",
                 "failure": {"kind": "bad-task", "message": reason},
@@ -100,8 +102,16 @@ def _status(item: Mapping[str, Any]) -> str:
     return "failed" if item["tries"] else "not tried"
 
 
-def _write(run: Run, task: str, candidate: Candidate, suffix: str) -> str:
-    folder = run.folder / "kernels"
+def _draft(run: Run, task: str, outcomes: Mapping[str, Outcome], item: Mapping[str, Any], suffix: str) -> str | None:
+    """Write the first feasible kernel where a later one is the result."""
+    outcome = outcomes.get(item.get("draft") or "")
+    if outcome is None or outcome.candidate is None or item.get("draft") == item.get("best"):
+        return None
+    return _write(run, task, outcome.candidate, suffix, "drafts")
+
+
+def _write(run: Run, task: str, candidate: Candidate, suffix: str, where: str = "kernels") -> str:
+    folder = run.folder / where
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{task}{suffix}"
     path.write_text(candidate.content, encoding="utf-8")
