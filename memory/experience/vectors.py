@@ -21,6 +21,8 @@ from orienteer.memory.faults import from_database, from_os
 
 #: SQLite's application id of this file: "ORTV".
 _APPLICATION_ID = 0x4F525456
+#: So many new texts at one time are a matter of many seconds; a person is told.
+_MANY = 1_000
 # With a row id: rows of this size make the tree of a table without one three times slower to search.
 _TABLE = "CREATE TABLE IF NOT EXISTS vectors (embedder TEXT, sha TEXT, vector BLOB, PRIMARY KEY (embedder, sha))"
 
@@ -53,6 +55,8 @@ class VectorCache:
         """
         found = self.known(list(texts))
         missing = [key for key in texts if key not in found]
+        if len(missing) > _MANY:
+            self._tell(f"memory: {len(missing)} texts are embedded by {self._key}, once; this may take a while")
         for start in range(0, len(missing), 256):
             part = missing[start : start + 256]
             made = self.embedder.embed([texts[key] for key in part])

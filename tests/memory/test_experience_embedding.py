@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from orienteer.errors import MissingPrerequisite, UsageError
 from orienteer.memory.experience import embedding
 from orienteer.memory.experience.embedding import Hashing, choose_embedder, minilm_missing
+from orienteer.memory.experience.items import sha
+from orienteer.memory.experience.vectors import VectorCache
 
 needs_minilm = pytest.mark.skipif(bool(minilm_missing()), reason=f"not installed: {minilm_missing()}")
 
@@ -106,3 +108,13 @@ def test_what_is_missing_is_said_once_and_asked_for_by_name_it_is_an_error(monke
     assert "--no-deps" in caught.value.cure
     with pytest.raises(UsageError, match="no embedder"):
         choose_embedder("word2vec")
+
+
+def test_a_long_wait_is_announced(tmp_path):
+    told = []
+    cache = VectorCache(tmp_path / "vectors.sqlite", Hashing(8), told.append)
+    texts = {sha(str(i)): str(i) for i in range(1000)}
+    assert cache.vectors(texts).keys() == texts.keys() and told == []
+    assert cache.vectors({sha(f"x{i}"): f"x{i}" for i in range(1001)}) and "1001 texts" in told[0]
+    assert cache.count() == 2001 and len(told) == 1
+    cache.close()
