@@ -180,11 +180,11 @@ def _candidate(library: bytes, arena: _Arena, header: Mapping[str, Any]) -> Call
         for one, other in zip(inputs, outputs, strict=True)
     ]
 
-    held = (state, inputs, outputs)
+    kept = (state, inputs, outputs)
 
     def answer(request: Mapping[str, Any]) -> Any:
         if request["do"] == "prepare":
-            return len(held)
+            return len(kept)
         chosen = [calls[number] for number in request["sets"]]
         began = _clock()
         for arguments in chosen:
@@ -295,7 +295,8 @@ class _Rounds:
         calls = max(1, min(1000, round(ROUND_S / max(1e-7, min(first.values())))))
         # A round of the slower one may not eat the budget: both make the same number of calls.
         calls = max(1, min(calls, int(self.budget / FEWEST_ROUNDS / slower)))
-        rounds, checks = [], []
+        rounds: list[dict[str, float]] = []
+        checks: list[float] = []
         until = _clock() + self.budget
         while len(rounds) < MOST_ROUNDS:
             if len(rounds) >= 2 and _clock() > until and (len(rounds) >= FEWEST_ROUNDS or slower > self.budget / 4):
@@ -370,7 +371,9 @@ def _deviation(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], dtype: str
     if dtype == "float16":
         got, want = got.astype(np.float32), want.astype(np.float32)
     plain = np.isfinite(want)
-    if not bool((np.isnan(got) == np.isnan(want)).all()) or not bool((got[~plain] == want[~plain])[~np.isnan(want[~plain])].all()):
+    if not bool((np.isnan(got) == np.isnan(want)).all()) or not bool(
+        (got[~plain] == want[~plain])[~np.isnan(want[~plain])].all()
+    ):
         return float("inf")
     if not plain.any():
         return 0.0

@@ -36,7 +36,9 @@ MAX_BYTES = 1 << 18
 _PROCESS = "system popen fork vfork execve execvp execl posix_spawn kill raise signal sigaction ptrace waitpid"
 _FILES = "fopen freopen fread fwrite fclose fscanf openat creat mmap munmap mprotect memfd_create printf fprintf puts"
 _FILES += " getenv setenv secure_getenv ifstream ofstream fstream stdin stdout stderr shm_open"
-_CLOCKS = "clock_gettime gettimeofday clock_settime omp_get_wtime omp_get_wtick __rdtsc __rdtscp _rdtsc nanosleep usleep"
+_CLOCKS = (
+    "clock_gettime gettimeofday clock_settime omp_get_wtime omp_get_wtick __rdtsc __rdtscp _rdtsc nanosleep usleep"
+)
 _CLOCKS += " timespec_get chrono __builtin_ia32_rdtsc __builtin_ia32_rdtscp __builtin_readcyclecounter"
 _THREADS = "pthread_create pthread_t thrd_create jthread async call_once sched_setaffinity omp_set_num_threads"
 _THREADS += " omp_set_dynamic omp_set_nested omp_set_schedule omp_set_max_active_levels"
@@ -63,7 +65,10 @@ BANNED: dict[str, tuple[str, str]] = {
     "import": ("header", "imports a module: include what docs/cpu.md lists"),
     "module": ("header", "is a module: a candidate is one plain file"),
 }
-_INTRINSIC_BANNED = re.compile(r"_mm\w*(clflush|clwb|mwait|monitor|umonitor|tpause)\w*|_(rd|wr)(rand|seed|fsbase|gsbase)\w*|_x(begin|end|abort|test)|_rdpid\w*|_serialize")  # fmt: skip
+_INTRINSIC_BANNED = re.compile(
+    r"_mm\w*(clflush|clwb|mwait|monitor|umonitor|tpause)\w*|_(rd|wr)(rand|seed|fsbase|gsbase)\w*|_x(begin|end|abort|test)"
+    r"|_rdpid\w*|_serialize"
+)
 _BUILTIN = re.compile(
     r"__builtin_(expect|expect_with_probability|assume_aligned|prefetch|unreachable|shuffle|shufflevector|convertvector"
     r"|constant_p|bit_cast|mem(cpy|set|move|cmp)|alloca|alloca_with_align|addressof|huge_val[fl]?|inf[fl]?|nans?[fl]?"
@@ -177,7 +182,9 @@ def _pragmas(found: Sequence[Token]) -> list[Finding]:
                     out.append(Finding(code, token.line, f"#pragma omp {word} {text}"))
         elif words[:2] not in (["GCC", "ivdep"], ["GCC", "unroll"], ["GCC", "diagnostic"]) and words[:1] != ["once"]:
             text = " ".join(words[:3])
-            out.append(Finding("preprocessor", token.line, f"#pragma {text} is not allowed: omp, GCC ivdep, GCC unroll"))
+            out.append(
+                Finding("preprocessor", token.line, f"#pragma {text} is not allowed: omp, GCC ivdep, GCC unroll")
+            )
     return out
 
 

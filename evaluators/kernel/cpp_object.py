@@ -25,7 +25,9 @@ _IMPORTS = re.compile(
     r"|call_unexpected|allocate_exception|free_exception|throw|pure_virtual)|__stack_chk_fail|__clang_call_terminate"
     r"|__gmon_start__|_ITM_\w+|__(mul|div|ext|trunc|float|fix)\w+|__tls_get_addr|_ZSt9terminatev"
 )
-_LIBRARIES = re.compile(r"(libm|libmvec|libc|libgomp|libomp|libiomp5|libstdc\+\+|libc\+\+|libgcc_s|ld-linux\S*)\.so\.?\S*")
+_LIBRARIES = re.compile(
+    r"(libm|libmvec|libc|libgomp|libomp|libiomp5|libstdc\+\+|libc\+\+|libgcc_s|ld-linux\S*)\.so\.?\S*"
+)
 _CLOCKS = re.compile(r"clock\w*|gettimeofday|time|omp_get_w\w+|timespec_get|nanosleep|usleep|sleep")
 _THREADS = re.compile(r"pthread_\w+|thrd_\w+|omp_set_\w+|sched_\w+|_ZNSt6thread\w*")
 #: The compiler's own writable objects: a guard of its exit code, the object's handle, the handler of exceptions.
@@ -34,7 +36,9 @@ _MOST_WRITABLE = 24
 _SHF_WRITE = 1
 _SHT_SYMTAB, _SHT_DYNSYM, _SHT_DYNAMIC = 2, 11, 6
 _OBJECT, _INDIRECT = 1, 10
-_LOADER_SECTIONS = frozenset({".dynamic", ".got", ".got.plt", ".data.rel.ro", ".init_array", ".fini_array", ".tm_clone_table"})
+_LOADER_SECTIONS = frozenset(
+    {".dynamic", ".got", ".got.plt", ".data.rel.ro", ".init_array", ".fini_array", ".tm_clone_table"}
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,9 @@ def _foreign(symbol: str) -> Problem:
         return Problem("threads", f"{symbol} is called: use #pragma omp parallel")
     if symbol in ("__cxa_atexit", "__cxa_guard_acquire", "__cxa_guard_release"):
         return Problem("state", "an object outlives the call of forward: use local variables")
-    return Problem("foreign-function", f"{symbol} is called; a kernel may call mathematics, memory and OpenMP functions")
+    return Problem(
+        "foreign-function", f"{symbol} is called; a kernel may call mathematics, memory and OpenMP functions"
+    )
 
 
 def _state(data: bytes, sections: list[_Section]) -> Problem | None:
@@ -115,7 +121,7 @@ def _state(data: bytes, sections: list[_Section]) -> Problem | None:
 
 
 def _sections(data: bytes) -> list[_Section]:
-    offset, = struct.unpack_from("<Q", data, 0x28)
+    (offset,) = struct.unpack_from("<Q", data, 0x28)
     size, count, names = struct.unpack_from("<HHH", data, 0x3A)
     raw = [struct.unpack_from("<IIQQQQII", data, offset + size * i) for i in range(count)]
     base = raw[names][4]

@@ -221,7 +221,9 @@ class CpuVerifier:
             rates = self.roofline.rates(anew=True)
             least = floor(info, rates, timing.flops, beyond)
             if timing.seconds < _IMPOSSIBLE * least:
-                text = f"{timing.seconds:.3g} s a call is less than the {least:.3g} s that the work takes on this machine"
+                text = (
+                    f"{timing.seconds:.3g} s a call is less than the {least:.3g} s that the work takes on this machine"
+                )
                 return Gate("measure", "failed", text, "impossible-speed"), None
         facts = {**timing.facts(), "rates": rates}
         if timing.speedup > _REMARKABLE:
@@ -261,7 +263,9 @@ def _unsteady(
         problem, _ = judge_case(one, {**answer, "calls": [variant["outputs"]]}, truth, given)
         threads = variant["threads"]
         if threads == 1:
-            text = "two runs on the same inputs differ: memory is read that nothing has written, or outputs are left out"
+            text = (
+                "two runs on the same inputs differ: memory is read that nothing has written, or outputs are left out"
+            )
             return Gate("run", "failed", f"{text} (case: {case['label']})", "nondeterministic")
         if problem is not None:
             text = f"with {threads} threads {problem[1]}: threads write to the same memory (case: {case['label']})"
@@ -282,7 +286,7 @@ def _timed_outputs(header: Mapping[str, Any], limit: float) -> Gate | None:
     off = [value for value in header["checks"] if value > limit]
     if not off and header["full"] <= limit:
         return None
-    if off and len(off) < len(header["checks"]) or header["full"] <= limit:
+    if (off and len(off) < len(header["checks"])) or header["full"] <= limit:
         text = f"{len(off)} of {len(header['checks'])} timed rounds left wrong outputs: every call must do the work"
         return Gate("measure", "failed", text, "cheat:timed-work")
     text = f"at the task's shapes outputs deviate by {max([*off, header['full']]):.3g} of value plus RMS"

@@ -134,17 +134,25 @@ class _Writer:
     def _binary(self, node: ast.BinOp) -> tuple[str, int]:
         if isinstance(node.op, ast.Pow):
             return f"std::pow((double){self._below(node.left, _ATOM)}, {self._below(node.right, 0)})", _ATOM
+        if isinstance(node.op, ast.Add):
+            whole = _joined(node)
+            if whole is not None:
+                return self.write(whole)
         sign, level = _OPERATORS[type(node.op)]
         left, right = self._below(node.left, level), self._below(node.right, level + 1)
         if isinstance(node.op, ast.Div):
             # Division of whole numbers is true division.
-            left = f"({'double' if self.wide else 'float'}){self._below(node.left, _UNARY)}" if self.dtype == "size" or _whole(node) else left
+            left = (
+                f"({'double' if self.wide else 'float'}){self._below(node.left, _UNARY)}"
+                if self.dtype == "size" or _whole(node)
+                else left
+            )
         return f"{left} {sign} {right}", level
 
     def _call(self, node: ast.Call) -> tuple[str, int]:
         function = node.func
         if isinstance(function, ast.Name) and function.id == "float" and isinstance(node.args[0], ast.Constant):
-            return literal(float(node.args[0].value), self.wide), _ATOM
+            return literal(float(str(node.args[0].value)), self.wide), _ATOM
         if isinstance(function, ast.Name) and function.id in ("max", "min"):
             out = self._below(node.args[0], 0)
             for argument in node.args[1:]:
@@ -167,6 +175,30 @@ class _Writer:
         if name is None:
             raise Unsupported(f"the function {function.attr} has no C++ form")
         return f"{name}({', '.join(self.write(item)[0] for item in node.args)})", _ATOM
+
+
+def _joined(node: ast.BinOp) -> ast.expr | None:
+    """Return ``a + x`` for ``a + x // w * w + x % w`` (``a`` may be missing), else None: quotient and remainder."""
+    rest, quotient = node.left, node.left
+    if isinstance(rest, ast.BinOp) and isinstance(rest.op, ast.Add):
+        quotient = rest.right
+    else:
+        rest = None  # type: ignore[assignment]
+    remainder = node.right
+    if not (isinstance(remainder, ast.BinOp) and isinstance(remainder.op, ast.Mod)):
+        return None
+    value, width = ast.dump(remainder.left), ast.dump(remainder.right)
+    if not (isinstance(quotient, ast.BinOp) and isinstance(quotient.op, ast.Mult)):
+        return None
+    divided = quotient.left
+    if not (isinstance(divided, ast.BinOp) and isinstance(divided.op, ast.FloorDiv)):
+        return None
+    if (ast.dump(divided.left), ast.dump(divided.right), ast.dump(quotient.right)) != (value, width, width):
+        return None
+    if rest is None:
+        return remainder.left
+    assert isinstance(rest, ast.BinOp)
+    return ast.BinOp(rest.left, ast.Add(), remainder.left)
 
 
 def _whole(node: ast.BinOp) -> bool:

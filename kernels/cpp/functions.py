@@ -187,12 +187,18 @@ static inline double absolute(double x) { return std::fabs(x); }
 static inline int64_t absolute(int64_t x) { return x < 0 ? -x : x; }
 """
 _NANMAX = """\
-#pragma omp declare reduction(amax : float, double : omp_out = (omp_in > omp_out) | (omp_in != omp_in) ? omp_in : omp_out) initializer(omp_priv = -INFINITY)
-#pragma omp declare reduction(amax : int64_t : omp_out = omp_in > omp_out ? omp_in : omp_out) initializer(omp_priv = omp_orig)
+#pragma omp declare reduction(amax : float, double : \\
+    omp_out = (omp_in > omp_out) | (omp_in != omp_in) ? omp_in : omp_out)\\
+    initializer(omp_priv = -INFINITY)
+#pragma omp declare reduction(amax : int64_t : omp_out = omp_in > omp_out ? omp_in : omp_out)\\
+    initializer(omp_priv = omp_orig)
 """
 _NANMIN = """\
-#pragma omp declare reduction(amin : float, double : omp_out = (omp_in < omp_out) | (omp_in != omp_in) ? omp_in : omp_out) initializer(omp_priv = INFINITY)
-#pragma omp declare reduction(amin : int64_t : omp_out = omp_in < omp_out ? omp_in : omp_out) initializer(omp_priv = omp_orig)
+#pragma omp declare reduction(amin : float, double : \\
+    omp_out = (omp_in < omp_out) | (omp_in != omp_in) ? omp_in : omp_out)\\
+    initializer(omp_priv = INFINITY)
+#pragma omp declare reduction(amin : int64_t : omp_out = omp_in < omp_out ? omp_in : omp_out)\\
+    initializer(omp_priv = omp_orig)
 """
 _STREAM = """\
 // Stores a run past the caches; what is not a whole aligned vector is stored as usual.
@@ -216,7 +222,8 @@ _SCRATCH = """\
 // Memory of one call, aligned to 64 bytes.
 template <typename T> struct Scratch {
     T* data;
-    explicit Scratch(int64_t count) : data((T*)::operator new(sizeof(T) * (size_t)(count > 0 ? count : 1), std::align_val_t(64))) {}
+    explicit Scratch(int64_t count)
+        : data((T*)::operator new(sizeof(T) * (size_t)(count > 0 ? count : 1), std::align_val_t(64))) {}
     ~Scratch() { ::operator delete(data, std::align_val_t(64)); }
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;

@@ -83,7 +83,7 @@ class CppKernel(Kernel):
         self.plan = schedule
         self.wide = any(node.dtype == "float64" for node in graph.nodes.values())
         self.top: Level = Level()
-        self.scope: Level = self.top  # type: ignore[assignment]
+        self.scope: Level = self.top
         #: The whole body, set by the nest.
         self.body: list[str] = []
         #: Conditions that loads must respect at the moment.
@@ -186,8 +186,13 @@ class CppKernel(Kernel):
         total: Value | None = None
         for tap in itertools.product(*(range(size) for size in taps)):
             term = self.value(source, [*index, *(Index(str(place)) for place in tap)])
-            both = term if total is None else self.assign(f"{total.text} + {term.text}", node.dtype, frozenset().union(
-                total.variables, term.variables))
+            both = (
+                term
+                if total is None
+                else self.assign(
+                    f"{total.text} + {term.text}", node.dtype, frozenset().union(total.variables, term.variables)
+                )
+            )
             total = both
         assert total is not None
         return total

@@ -22,7 +22,8 @@ from orienteer.kernels.cpp.nests import PARALLEL_FROM, simd
 MICRO = """\
 typedef {kind} vec_{kind} __attribute__((vector_size({vector}), aligned({align})));
 template <int MR, int NV>
-static inline void register_tile_{kind}(const {kind}* a, const {kind}* b, int64_t steps, {kind}* c, int64_t pitch, bool more) {{
+static inline void register_tile_{kind}(const {kind}* a, const {kind}* b, int64_t steps, {kind}* c, int64_t pitch,
+                                        bool more) {{
     constexpr int W = {vector} / sizeof({kind});
     vec_{kind} sum[MR][NV];
     for (int i = 0; i < MR; ++i)
@@ -73,7 +74,10 @@ class MatmulNest:
         tile_m = max(mr, plan.tile_m // mr * mr)
         tile_n = max(nr, plan.tile_n // nr * nr)
         # Vectors run along the places of an image, which lie side by side; else along the product's columns.
-        operands = [(left, [*batch, variable("m"), variable("k")], "m"), (right, [*batch, variable("k"), variable("n")], "n")]
+        operands = [
+            (left, [*batch, variable("m"), variable("k")], "m"),
+            (right, [*batch, variable("k"), variable("n")], "n"),
+        ]
         extents = [kernel.cpp(kernel.size(size), "int64") for size in mm.shape[-2:]]
         if (plan.swap == 1) != (self.places is not None):
             operands.reverse()
@@ -94,7 +98,10 @@ class MatmulNest:
             )
         )
         tiles = self._tiles(tile_m, tile_n, left_panels if self.whole == "right" else right_panels, finish)
-        sizes = {"left": f"(rows + {mr - 1}) / {mr} * {mr} * inner", "right": f"(cols + {nr - 1}) / {nr} * {nr} * inner"}
+        sizes = {
+            "left": f"(rows + {mr - 1}) / {mr} * {mr} * inner",
+            "right": f"(cols + {nr - 1}) / {nr} * {nr} * inner",
+        }
         block_sizes = {"left": f"{tile_m} * inner", "right": f"{tile_n} * inner"}
         other = "left" if self.whole == "right" else "right"
         shared = self._memory(self.whole, sizes[self.whole])

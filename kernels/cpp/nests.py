@@ -199,9 +199,7 @@ class TileNest(blocks.TileNest):
                 [
                     *middle.lines,
                     simd(kernel),
-                    *block(
-                        "for (int64_t m = m0; m < m1; ++m)", [*inner.lines, f"turned[n - n0][m - m0] = {text};"]
-                    ),
+                    *block("for (int64_t m = m0; m < m1; ++m)", [*inner.lines, f"turned[n - n0][m - m0] = {text};"]),
                 ],
             ),
             *block(

@@ -2,7 +2,7 @@
 
 What is reduced together is a *row*, as in ``kernels/blocks``. Three forms:
 
-``rows``     the reduced dimensions are last: a row lies in memory in one piece, every pass is a vectorised loop over it;
+``rows``     the reduced dimensions are last: a row lies in one piece, every pass is a vectorised loop over it;
 ``single``   there are too few rows for the threads: the passes themselves are dealt out;
 ``columns``  the reduced dimension is not the last: a strip of neighbouring columns is walked together.
 """
@@ -14,9 +14,9 @@ from typing import ClassVar
 
 from orienteer.kernels.blocks import ops
 from orienteer.kernels.blocks.emit import ORDERED, Unsupported, Value
-from orienteer.kernels.blocks.graph import Node, Size
+from orienteer.kernels.blocks.graph import Node
 from orienteer.kernels.blocks.index import Index, product, split
-from orienteer.kernels.blocks.rows import Element, reduced_dims
+from orienteer.kernels.blocks.rows import Element
 from orienteer.kernels.blocks.rows import RowNest as BlockRowNest
 from orienteer.kernels.cpp.kernel import CppKernel, Lanes, Level, Loop, block, indent
 from orienteer.kernels.cpp.nests import PARALLEL_FROM, parallel_for, simd
@@ -57,6 +57,9 @@ class RowNest(BlockRowNest):
         self.shape = [kernel.size(size) for size in self.full]
         #: Passes that are finished, with the values that they computed: what can be kept.
         self.passes: list[Level] = []
+        #: The value that is being reduced, and the means of those that were.
+        self.reduced = self.source.name
+        self.means: dict[str, Value] = {}
         #: Declarations of kept rows.
         self.scratch: list[str] = []
         if kernel.plan.keep and self.form == "rows":
@@ -159,7 +162,7 @@ class RowNest(BlockRowNest):
         level.lines += [update for _, _, update in carries]
         head = f"for (int64_t r = 0; r < {self.count}; ++r)"
         if self.form == "columns":
-            across = f"for (int64_t l = 0; l < lanes; ++l)"
+            across = "for (int64_t l = 0; l < lanes; ++l)"
             turn.lines.append(Loop([simd(kernel), across], level, self.lanes.setup))
             self.row.lines.append(Loop([head], turn))
         elif carries:
@@ -178,7 +181,8 @@ class RowNest(BlockRowNest):
         """Return a value that an earlier pass computed for the same element, from the row in which it is kept."""
         kernel = self.kernel
         node = kernel.graph.nodes[name]
-        if node.op not in _COSTLY or node.dtype not in ops.FLOATS or kernel.guards:
+        costly = node.op in _COSTLY or node.dtype in ops.HALVES
+        if not costly or node.dtype not in ops.FLOATS or kernel.guards:
             return None
         texts = tuple(item.text for item in index)
         if texts != tuple(item.text for item in self._full_index()):
@@ -204,6 +208,16 @@ class RowNest(BlockRowNest):
     _WHOLE_IDENTITY: ClassVar[dict[str, str]] = {"sum": "0", "prod": "1", "amax": "INT64_MIN", "amin": "INT64_MAX"}
     _FLOAT_IDENTITY: ClassVar[dict[str, str]] = {"sum": "0", "prod": "1", "amax": "-INFINITY", "amin": "INFINITY"}
     _CLAUSE: ClassVar[dict[str, str]] = {"sum": "+", "prod": "*", "amax": "amax", "amin": "amin"}
+
+    def _reduce_node(self, node: Node, source: Node) -> Value:
+        self.reduced = source.name
+        return super()._reduce_node(node, source)
+
+    def _mean(self, element: Element) -> Value:
+        name = self.reduced
+        if name not in self.means:
+            self.means[name] = super()._mean(element)
+        return self.means[name]
 
     def _accumulator(self, kind: str, identity: str, stem: str) -> tuple[str, list[str]]:
         """Return how an accumulator is written inside a pass, and the lines that declare it."""

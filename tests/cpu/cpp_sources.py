@@ -1,6 +1,7 @@
+# ruff: noqa: E501
 """C++ candidates for ``x + y``: hostile ones with the codes that they must get, honest ones that look suspicious."""
 
-TASK = '''\
+TASK = """\
 import torch
 import torch.nn as nn
 
@@ -19,7 +20,7 @@ def get_inputs():
 
 def get_init_inputs():
     return []
-'''
+"""
 HEAD = '#include "orienteer.h"\n'
 OPEN = 'extern "C" void forward(const Tensor* inputs, const Tensor* state, const Tensor* outputs, int threads) {\n'
 COUNT = "    int64_t n = 1;\n    for (int64_t i = 0; i < inputs[0].rank; ++i) n *= inputs[0].sizes[i];\n"
@@ -48,7 +49,10 @@ STATIC = {
     "thread_header": ("cheat:header", program(before="#include <thread>\n")),
     "macro_header": ("cheat:header", program(before="#define WHERE <cstdio>\n#include WHERE\n")),
     "local_static": ("cheat:state", program("    static int calls = 0;\n    if (++calls > 3) return;\n" + LOOP)),
-    "local_static_const": ("cheat:state", program("    static const float first = x[0];\n    out[0] = first;\n" + LOOP)),
+    "local_static_const": (
+        "cheat:state",
+        program("    static const float first = x[0];\n    out[0] = first;\n" + LOOP),
+    ),
     "global_variable": ("cheat:state", program("    ++calls;\n" + LOOP, "int calls = 0;\n")),
     "global_pointer": ("cheat:state", program("    kept = x;\n" + LOOP, "static const float* kept = nullptr;\n")),
     "thread_local": ("cheat:state", program(before="thread_local float kept[64];\n")),
@@ -99,17 +103,28 @@ COMPILED = {
         "cheat:foreign-function",
         program(before='__attribute__((visibility("default"))) int also_here() { return 1; }\n'),
     ),
-    "standard_exit": ("cheat:foreign-function", program("    std::vector<int> v(3);\n    v.at(n);\n" + LOOP, "#include <vector>\nnamespace c { extern \"C\" {\nvoid _endthread(int);\n} }\nstatic void leave() { c::_endthread(0); }\n").replace("v.at(n);", "if (n < 0) leave();")),
+    "standard_exit": (
+        "cheat:foreign-function",
+        program(
+            "    std::vector<int> v(3);\n    v.at(n);\n" + LOOP,
+            '#include <vector>\nnamespace c { extern "C" {\nvoid _endthread(int);\n} }\nstatic void leave() { c::_endthread(0); }\n',
+        ).replace("v.at(n);", "if (n < 0) leave();"),
+    ),
 }
 #: Refused because of what they compute or do: name -> (codes, source).
 RUN = {
     "zeros": ("mismatch", program("    for (int64_t i = 0; i < n; ++i) out[i] = 0;\n")),
     "nothing": ("nonfinite", program("    (void)n;\n")),
-    "tail_left_out": ("nonfinite nondeterministic", program("    for (int64_t i = 0; i < n / 16 * 16; ++i) out[i] = x[i] + y[i];\n")),
+    "tail_left_out": (
+        "nonfinite nondeterministic",
+        program("    for (int64_t i = 0; i < n / 16 * 16; ++i) out[i] = x[i] + y[i];\n"),
+    ),
     "task_shape_only": ("nonfinite mismatch crash overrun", program("    n = 96 * 160;\n" + LOOP)),
     "first_row_for_all": (
         "mismatch",
-        program("    const int64_t c = inputs[0].sizes[1];\n    for (int64_t i = 0; i < n; ++i) out[i] = x[i % c] + y[i];\n"),
+        program(
+            "    const int64_t c = inputs[0].sizes[1];\n    for (int64_t i = 0; i < n; ++i) out[i] = x[i % c] + y[i];\n"
+        ),
     ),
     "reads_beside": ("nonfinite crash", program("    for (int64_t i = 0; i < n; ++i) out[i] = x[i + 1] + y[i];\n")),
     "writes_beside": ("overrun crash", program(LOOP + "    out[n] = 1;\n    out[-1] = 1;\n")),
@@ -128,22 +143,37 @@ RUN = {
     ),
     "uninitialised": (
         "mismatch nonfinite nondeterministic",
-        program("    float* more = new float[n];\n    for (int64_t i = 0; i < n; ++i) out[i] = x[i] + y[i] + more[i];\n    delete[] more;\n"),
+        program(
+            "    float* more = new float[n];\n    for (int64_t i = 0; i < n; ++i) out[i] = x[i] + y[i] + more[i];\n    delete[] more;\n"
+        ),
     ),
     "half_precision": (
         "mismatch",
         program("    for (int64_t i = 0; i < n; ++i) out[i] = (float)((_Float16)x[i] + (_Float16)y[i]);\n"),
     ),
-    "too_much_memory": ("crash oom", program("    volatile float* more = new float[(int64_t)1 << 44];\n    more[n] = 1;\n    out[0] = more[n];\n")),
+    "too_much_memory": (
+        "crash oom",
+        program("    volatile float* more = new float[(int64_t)1 << 44];\n    more[n] = 1;\n    out[0] = more[n];\n"),
+    ),
 }
 #: Look suspicious and are right.
 HONEST = {
     "plain": PLAIN,
     "words_in_comments": program(before="// system(), static int n; asm(), #include <thread>\n/* __rdtsc */\n"),
-    "static_function": program("    for (int64_t i = 0; i < n; ++i) out[i] = plus(x[i], y[i]);\n", "static inline float plus(float a, float b) { return a + b; }\n"),
-    "constant_table": program("    for (int64_t i = 0; i < n; ++i) out[i] = x[i] * ones[i & 3] + y[i];\n", "static constexpr float ones[4] = {1, 1, 1, 1};\n"),
-    "const_value": program("    for (int64_t i = 0; i < n; ++i) out[i] = x[i] * one + y[i];\n", "static const float one = 1.0f;\n"),
-    "local_constexpr": program("    static constexpr int step = 1;\n    for (int64_t i = 0; i < n; i += step) out[i] = x[i] + y[i];\n"),
+    "static_function": program(
+        "    for (int64_t i = 0; i < n; ++i) out[i] = plus(x[i], y[i]);\n",
+        "static inline float plus(float a, float b) { return a + b; }\n",
+    ),
+    "constant_table": program(
+        "    for (int64_t i = 0; i < n; ++i) out[i] = x[i] * ones[i & 3] + y[i];\n",
+        "static constexpr float ones[4] = {1, 1, 1, 1};\n",
+    ),
+    "const_value": program(
+        "    for (int64_t i = 0; i < n; ++i) out[i] = x[i] * one + y[i];\n", "static const float one = 1.0f;\n"
+    ),
+    "local_constexpr": program(
+        "    static constexpr int step = 1;\n    for (int64_t i = 0; i < n; i += step) out[i] = x[i] + y[i];\n"
+    ),
     "vector_type": program(
         "    int64_t i = 0;\n    for (; i + 8 <= n; i += 8) *(vec*)(out + i) = *(const vec*)(x + i) + *(const vec*)(y + i);\n"
         "    for (; i < n; ++i) out[i] = x[i] + y[i];\n",
@@ -168,11 +198,16 @@ HONEST = {
         "    std::vector<float> sums(n);\n    for (int64_t i = 0; i < n; ++i) sums[i] = x[i] + y[i];\n    std::copy(sums.begin(), sums.end(), out);\n",
         "#include <algorithm>\n#include <vector>\n",
     ),
-    "macro_constant": program("    for (int64_t i = 0; i < n; i += STEP) out[i] = x[i] + y[i];\n", "#define STEP 1\n#define MAX(a, b) ((a) > (b) ? (a) : (b))\n"),
+    "macro_constant": program(
+        "    for (int64_t i = 0; i < n; i += STEP) out[i] = x[i] + y[i];\n",
+        "#define STEP 1\n#define MAX(a, b) ((a) > (b) ? (a) : (b))\n",
+    ),
     "struct_with_members": program(
         "    Pair p{x, y};\n    for (int64_t i = 0; i < n; ++i) out[i] = p.sum(i);\n",
         "struct Pair {\n    const float* a;\n    const float* b;\n    float sum(int64_t i) const { return a[i] + b[i]; }\n};\n",
     ),
-    "names_like_functions": program("    float time = 0;\n    for (int64_t i = 0; i < n; ++i) { time = x[i]; const float read = y[i]; out[i] = time + read; }\n"),
+    "names_like_functions": program(
+        "    float time = 0;\n    for (int64_t i = 0; i < n; ++i) { time = x[i]; const float read = y[i]; out[i] = time + read; }\n"
+    ),
     "exceptions": program("    try {\n" + LOOP + "    } catch (...) {\n        out[0] = 0;\n    }\n"),
 }
