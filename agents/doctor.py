@@ -33,7 +33,8 @@ def examine(home: Path, deadline: float = DEADLINE) -> list[Check]:
     """
     parts: list[tuple[str, Callable[[], list[Check]]]] = [
         ("python", _python), ("store", partial(_store, home)), ("sandbox", _sandboxes),
-        ("compiler", partial(_compilers, home)), ("device", _devices), ("layout", _klayout), ("model", _models),
+        ("memory", partial(_memory, home)), ("compiler", partial(_compilers, home)), ("device", _devices),
+        ("layout", _klayout), ("model", _models),
     ]  # fmt: skip
     found: dict[str, list[Check]] = {}
     until = time.monotonic() + deadline
@@ -105,6 +106,40 @@ def _database(path: Path) -> Check:
         return _check("store", "run database", False, error.problem, error.cure)
 
 
+def _memory(home: Path) -> list[Check]:
+    from orienteer.memory.experience.embedding import CURE, minilm_missing
+
+    chroma, missing = _version("chromadb"), minilm_missing()
+    exact = "absent: every search is exact, and slower from some ten thousand items on"
+    out = [
+        _check("memory", "chromadb", True if chroma else None, chroma or exact, "" if chroma else CURE),
+        _check(
+            "memory",
+            "MiniLM",
+            None if missing else True,
+            f"texts are compared by hashed n-grams ({missing} is not installed)" if missing else "all-MiniLM-L6-v2",
+            CURE if missing else "",
+        ),
+    ]
+    if (home / "runs.sqlite").exists():
+        out.append(_items(home / "runs.sqlite"))
+    return out
+
+
+def _items(path: Path) -> Check:
+    from orienteer.errors import OrienteerError
+    from orienteer.memory.experience.records import statistics
+    from orienteer.memory.rundb import RunDB
+
+    try:
+        with RunDB(path, create=False, readonly=True) as db:
+            found = {store["store"]: int(store["items"]) for store in statistics(db)}
+    except OrienteerError as error:
+        return _check("memory", "items", False, error.problem, error.cure)
+    shared = found.pop("shared", 0)
+    return _check("memory", "items", True, f"{shared} shared, {sum(found.values())} of {len(found)} runs' own")
+
+
 def _sandboxes() -> list[Check]:
     from orienteer.environments.execution.probe import probe
 
@@ -127,11 +162,23 @@ def _compilers(home: Path) -> list[Check]:
         "cubin and hsaco without a device" if triton else "triton is absent",
         "" if triton else "pip install 'orienteer[npu]'",
     )
+    out = [ascend, gpu, _cpp()]
     hivmc = shutil.which("hivmc")
     cann = _check(
         "compiler", "hivmc (CANN)", True if hivmc else None, hivmc or "absent: kernels end at HIVM, not at a binary"
     )
-    return [ascend, gpu, cann]
+    return [*out, cann]
+
+
+def _cpp() -> Check:
+    from orienteer.environments.kernel.cpu_compile import find
+    from orienteer.errors import MissingPrerequisite
+
+    try:
+        compiler = find()
+    except MissingPrerequisite as error:
+        return _check("compiler", "C++ (cpu target)", False, error.problem, error.cure)
+    return _check("compiler", "C++ (cpu target)", True, compiler.version)
 
 
 def _ascend(found: Any) -> Check:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import delete, func, insert, select, update
 
 from orienteer.memory.rundb import RunDB
-from orienteer.memory.schema import candidates, evaluations, events, model_calls, runs
+from orienteer.memory.schema import candidates, evaluations, events, memory_stores, model_calls, runs
 
 _R = runs.c
 
@@ -78,8 +78,12 @@ class Catalogue:
             return bool(conn.execute(select(_R.stop_requested).where(_R.id == run_id)).scalar_one())
 
     def remove(self, run_id: str) -> None:
-        """Remove a run with everything that belongs to it; artifacts stay (other runs may share them)."""
+        """Remove a run with everything that belongs to it, its private memory too.
+
+        Artifacts and items of the shared memory stay: other runs may share them.
+        """
         with self.db.write() as conn:
+            conn.execute(delete(memory_stores).where(memory_stores.c.name == f"run:{run_id}"))
             conn.execute(delete(runs).where(_R.id == run_id))
 
     def counts(self, run_id: str) -> dict[str, Any]:

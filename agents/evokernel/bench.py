@@ -83,7 +83,7 @@ class Planted(StagedSearch):
 
         settings = run.settings
         assert isinstance(settings, PlantedSettings)
-        store = ExperienceStore.open(run.home, run.db, f"run:{run.id}", "hashing")
+        store = ExperienceStore.open(run.home, run.db, f"run:{run.id}", "hashing", index=False)
         policy = Policy(
             settings.policy, settings.items, settings.recall, settings.most_recall, settings.epsilon, settings.alpha
         )

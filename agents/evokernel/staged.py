@@ -81,11 +81,16 @@ class StagedSearch(Method):
 
         shared = settings.memory == "shared"
         try:
-            store = ExperienceStore.open(run.home, run.db, "shared" if shared else f"run:{run.id}")
+            store = ExperienceStore.open(
+                run.home,
+                run.db,
+                "shared" if shared else f"run:{run.id}",
+                tell=lambda text: run.emit("note", message=text),
+            )
         except MissingPrerequisite as error:
             if settings.memory not in _SCOPES:
                 raise
-            run.emit("memory.unavailable", message=f"the run goes on without memory: {error} ({error.cure})")
+            run.emit("note", message=f"the run goes on without memory: {error} ({error.cure})")
             run.provenance(memory="none")
             return
         policy = Policy(

@@ -29,11 +29,12 @@ _LINES = {
     "method.close_failed": "note: the method could not close what it opened ({message})",
     "task.rejected": "  {task}: rejected ({message})",
     "gate.skipped": "note: the gate {gate} is SKIPPED: {message}",
+    "note": "note: {message}",
     "run.cut": "ended at once; go on with: agent runs resume {run}",
     "model.warning": "note: {message}",
 }
 #: Told even where nothing else is (``--json``).
-_ALWAYS = ("gate.skipped", "budget.reached", "budget.blind", "task.rejected", "run.cut", "model.warning")
+_ALWAYS = ("note", "gate.skipped", "budget.reached", "budget.blind", "task.rejected", "run.cut", "model.warning")
 
 
 class Display:

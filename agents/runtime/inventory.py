@@ -1,4 +1,4 @@
-"""What is kept on this machine, for ``agent memory ls``."""
+"""What is kept on this machine, for ``agent memory stats``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orienteer.environments.kernel import toolchain
 from orienteer.memory import schema
 from orienteer.memory.home import home
 
-_TABLES = ("runs", "candidates", "evaluations", "proposals", "model_calls", "events")
+_TABLES = ("runs", "candidates", "evaluations", "proposals", "model_calls", "events", "memory_items")
 
 
 def inventory(home_path: str | Path | None = None, database: str | Path | None = None) -> list[dict[str, Any]]:
@@ -40,6 +40,7 @@ def inventory(home_path: str | Path | None = None, database: str | Path | None =
         out[0]["bytes"] = sum(item.stat().st_size for item in files if item.is_file())
     for name, folder in (
         ("artifacts", place.artifacts),
+        ("memory", place.path / "memory"),
         ("run folders", place.path / "runs"),
         ("toolchains", toolchain.folder(place.path).parent),
     ):

@@ -13,7 +13,8 @@ COMMANDS = (
     "", "run", "setup", "doctor", "methods",
     "runs ls", "runs show", "runs resume", "runs export", "runs stop", "runs rm",
     "tasks ls", "memory ls", "memory show", "memory export", "memory import", "memory forget", "memory stats",
-    "bench runtime",
+    "bench runtime", "bench evokernel-memory", "bench evokernel-ladder", "bench evokernel-throughput",
+    "bench evokernel-coverage", "bench evokernel-cpu", "bench memory", "verify kernel",
 )  # fmt: skip
 BLOCK = re.compile(r"^### `(agent[^`]*)`\n\n```text\n(.*?)```\n", re.M | re.S)
 
@@ -32,10 +33,11 @@ def test_the_document_shows_the_real_help_of_every_command(shared):
 
 
 def test_every_command_is_in_the_document(shared):
-    from orienteer.agents.command.app import app, bench_app, memory_app, tasks_app
+    from orienteer.agents.command.app import app, bench_app, memory_app, tasks_app, verify_app
     from orienteer.agents.command.runs import runs_app
 
-    groups = {"": app, "runs ": runs_app, "memory ": memory_app, "tasks ": tasks_app, "bench ": bench_app}
+    groups = {"": app, "runs ": runs_app, "memory ": memory_app, "tasks ": tasks_app, "bench ": bench_app,
+              "verify ": verify_app}  # fmt: skip
     names = {
         prefix + (item.name or item.callback.__name__) for prefix, group in groups.items()
         for item in group.registered_commands
