@@ -226,6 +226,8 @@ class CppKernel(Kernel):
             value = self.value(name, index)
         finally:
             self.active = self.guards = outer
+        if value.loaded and otherwise in ("0", "0.0"):
+            return value  # what was not read is zero already
         variables = value.variables.union(*(guard.condition.variables for guard in conditions.values()))
         text = " & ".join(f"({guard.condition.text})" for guard in conditions.values())
         return self.assign(f"tl.where({text}, {value.text}, {otherwise})", value.dtype, variables)

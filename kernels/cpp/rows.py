@@ -3,7 +3,8 @@
 What is reduced together is a *row*, as in ``kernels/blocks``. Three forms:
 
 ``rows``     the reduced dimensions are last: a row lies in one piece, every pass is a vectorised loop over it;
-``single``   there are too few rows for the threads: the passes themselves are dealt out;
+``single``   there are too few rows for the threads: the passes themselves are dealt out, line by line where a row has
+             several dimensions;
 ``columns``  the reduced dimension is not the last: a strip of neighbouring columns is walked together.
 """
 
@@ -23,6 +24,8 @@ from orienteer.kernels.cpp.nests import PARALLEL_FROM, parallel_for, simd
 
 #: With fewer rows than this the passes over a row are dealt out to threads, not the rows.
 FEW_ROWS = 4
+#: A last dimension of fewer elements is not walked by a loop of its own.
+SHORTEST_LINE = 32
 #: Operators whose result is worth keeping from one pass to the next.
 _COSTLY = frozenset(
     {"aten.exp", "aten.exp2", "aten.log", "aten.erf", "aten.tanh", "aten.sigmoid", "aten.sin", "aten.cos", "aten.pow"}
@@ -80,9 +83,13 @@ class RowNest(BlockRowNest):
         kernel = self.kernel
         self.row = kernel.top.inner(frozenset({"row"}))
         self.outer = self._positions(outer, "row", self.row)
-        self.inner = dict(
-            zip(self.dims, split(Index("r", frozenset({"r"})), [self.shape[d] for d in self.dims]), strict=True)
-        )
+        self.lines = self._lines() if self.form == "single" else None
+        if self.lines is not None:
+            lead = split(Index("q", frozenset({"q"})), [self.shape[d] for d in self.dims[:-1]])
+            places = [*lead, Index("i", frozenset({"i"}))]
+        else:
+            places = split(Index("r", frozenset({"r"})), [self.shape[d] for d in self.dims])
+        self.inner = dict(zip(self.dims, places, strict=True))
         function, kernel.top, kernel.scope = kernel.top, self.row, self.row
         self._store_output()
         rows = kernel.cpp(kernel.size(product([self.full[i] for i in outer])), "int64")
@@ -98,6 +105,14 @@ class RowNest(BlockRowNest):
         else:
             kernel.body = [*function.rendered(), parallel_for(kernel, work, schedule), *loop]
         return kernel
+
+    def _lines(self) -> tuple[str, str] | None:
+        """Return number and length of the lines of a row whose last dimension is long enough to be a loop, or None."""
+        graph = self.kernel.graph
+        if len(self.dims) < 2 or graph.value(self.full[self.dims[-1]]) < SHORTEST_LINE:
+            return None
+        lead = product([self.shape[d] for d in self.dims[:-1]])
+        return f"({self.kernel.cpp(lead, 'int64')})", self.kernel.cpp(self.shape[self.dims[-1]], "int64")
 
     def _columns(self, outer: list[int]) -> CppKernel:
         kernel = self.kernel
@@ -140,6 +155,9 @@ class RowNest(BlockRowNest):
         kernel = self.kernel
         turn = self.row.inner(frozenset({"r"}))
         level = turn
+        if self.form == "single" and self.lines is not None:
+            turn.variables = self.row.variables | {"q"}
+            level = turn.inner(frozenset({"i", "r"}))
         if self.form == "columns":
             # What depends on r alone stands before the loop over the columns.
             turn.variables = frozenset({"row", "r"})
@@ -165,6 +183,12 @@ class RowNest(BlockRowNest):
             across = "for (int64_t l = 0; l < lanes; ++l)"
             turn.lines.append(Loop([simd(kernel), across], level, self.lanes.setup))
             self.row.lines.append(Loop([head], turn))
+        elif self.form == "single" and self.lines is not None:
+            count, width = self.lines
+            setup = (f"const int64_t r = q * {width} + i;",)
+            turn.lines.append(Loop([simd(kernel, clauses), f"for (int64_t i = 0; i < {width}; ++i)"], level, setup))
+            pragma = parallel_for(kernel, self.count, f"schedule(static) {clauses}")
+            self.row.lines.append(Loop([pragma, f"for (int64_t q = 0; q < {count}; ++q)"], turn))
         elif carries:
             self.row.lines.append(Loop([head], turn))
         elif self.form == "single":

@@ -27,8 +27,6 @@ class CpuSchedule:
     columns: int = 64
     #: Edge of the square tile of a transposing copy.
     tile: int = 32
-    #: Elements scanned together in a running sum; 1 walks one by one.
-    scan: int = 1
     #: Register tile of a matrix product: rows, and vectors of columns.
     mr: int = 6
     nv: int = 2
