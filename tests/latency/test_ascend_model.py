@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orienteer.environments.kernel import targets
-from orienteer.evaluators.kernel.latency import npu, program
+from orienteer.evaluators.kernel.latency import npu, steady
 from orienteer.evaluators.kernel.latency.chips import ASCEND, ASSUMED
 from orienteer.evaluators.kernel.latency.core import Core, Ref, Unmodelled
 from orienteer.evaluators.kernel.latency.costs import cost_of
@@ -157,11 +157,11 @@ class TestLoops:
     def test_skipped_turns_give_what_walked_turns_give(self, blocks, grid, loop):
         text, kernel = hivm.module(loop), hivm.launch(blocks, grid)
         skipped = time(text, kernel)
-        steady, program._steady = program._steady, lambda history: 0
+        kept, steady.steady = steady.steady, lambda history: 0
         try:
             walked = time(text, kernel)
         finally:
-            program._steady = steady
+            steady.steady = kept
         assert skipped.seconds == pytest.approx(walked.seconds, rel=1e-9)
         assert skipped.memory_bytes == pytest.approx(walked.memory_bytes)
 
@@ -260,6 +260,6 @@ class TestNoGuess:
         assert found is None and "below the floor" in reason
 
     def test_loops_that_never_become_steady_end(self, monkeypatch):
-        monkeypatch.setattr(program, "_steady", lambda history: 0)
+        monkeypatch.setattr(steady, "steady", lambda history: 0)
         found, reason = self.model(hivm.module(), hivm.launch(10**6))
         assert found is None and "before its loops became steady" in reason

@@ -8,7 +8,7 @@ import pytest
 from task_sources_for_latency import DOUBLE, TASK
 
 from orienteer.environments.kernel import targets
-from orienteer.evaluators.kernel.latency import ladder
+from orienteer.evaluators.kernel.latency import ladder, steady
 
 pytestmark = pytest.mark.ascend
 CHIP = targets.chip("Ascend910B3")
@@ -53,3 +53,13 @@ def test_a_verdict_has_the_modelled_latency(shared):
     assert found.level == "E2:Ascend910B3" and found.how == "modelled, uncalibrated"
     assert found.floor_s == pytest.approx(2.4e6 / 1.6e12) and found.seconds > found.floor_s
     assert found.facts["kernels"][0]["memory_bytes"] == pytest.approx(2.4e6, rel=0.1)
+
+
+def test_the_950_has_a_latency_too_and_skipped_turns_give_what_walked_turns_give(shared, monkeypatch):
+    chip = targets.chip("Ascend950PR_9589")
+    kernel = ladder.rungs(chip)[0].better
+    skipped, reason = ladder.modelled(kernel, chip, shared.world(), shared.toolchain())
+    assert reason == "" and skipped > 8 * 1024 * 1024 * 4 * 3 / 1.6e12
+    monkeypatch.setattr(steady, "steady", lambda history: 0)
+    walked, _ = ladder.modelled(kernel, chip, shared.world(), shared.toolchain())
+    assert walked == pytest.approx(skipped, rel=1e-6)

@@ -34,6 +34,7 @@ class AscendRates:
     l2_read: float = 110
     l2_write: float = 86
     ub_out: float = 64
+    ub_to_l1: float = 128
     l1_to_l0a: float = 512
     l1_to_l0b: float = 256
     l0c_out: float = 64

@@ -72,6 +72,8 @@ def cost_of(name: str) -> Cost:
         return _fixpipe
     if plain.startswith("mma_tile"):
         return _products
+    if plain.startswith("copy_ubuf_to_cbuf"):
+        return _into_l1
     if plain.startswith("set_l1"):
         return _fill_l1
     for pattern, passes, chain in _RULES:
@@ -113,6 +115,12 @@ def _fixpipe(core: Core, arguments: Sequence[Any], types: Sequence[str]) -> None
         core.issue("FIX", source.numel() * source.bits / 8 / core.rates.l0c_out, 60)
         return
     core.store(None, target, "FIX")
+
+
+def _into_l1(core: Core, arguments: Sequence[Any], types: Sequence[str]) -> None:
+    # From a vector core straight to its cube core (the 950 only); the platform file's rate is 128 bytes a cycle.
+    source = _refs(arguments)[0]
+    core.issue("MTE3", source.numel() * source.bits / 8 / core.rates.ub_to_l1, 60)
 
 
 def _fill_l1(core: Core, arguments: Sequence[Any], types: Sequence[str]) -> None:

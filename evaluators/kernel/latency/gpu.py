@@ -77,6 +77,8 @@ def estimate(
                 counts = ttir.count(kernel["ttir"], {**kernel, **call})
             except (Unmodelled, NotRead) as error:
                 return None, f"{kernel['name']}: the roofline estimate does not know this: {error}"
+            except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+                return None, f"{kernel['name']}: the roofline estimate failed ({type(error).__name__}: {error})"
             one = launch(counts, call, binary, arch, rates)
             seconds = one["seconds"] * int(call["count"])
             total += seconds

@@ -33,7 +33,8 @@ _UNITS = {
 }
 #: Arguments that the compiler puts before the kernel's own, and the three sizes of the grid after them.
 _BEFORE, _AFTER = 3, 3
-_WORKSPACE = 2
+#: What a module of an unforeseen form can raise; a verdict does without a latency then.
+_BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 #: An instance that takes more operations to walk than this is walked for fewer places of the grid.
 _MANY_STEPS = 8_000
 #: Turns of a loop between cores that are walked: the difference is what a turn takes.
@@ -89,6 +90,8 @@ def model(
                 one = kernel_time({**kernel, **call}, text, chip)
             except (Unmodelled, mlir.NotRead) as error:
                 return None, f"{kernel['name']}: the latency model does not know this: {error}"
+            except _BROKEN as error:
+                return None, f"{kernel['name']}: the latency model failed ({type(error).__name__}: {error})"
             seconds = one.seconds * int(call["count"])
             total += seconds
             weights[one.bottleneck] = weights.get(one.bottleneck, 0.0) + seconds
@@ -114,7 +117,8 @@ def kernel_time(kernel: Mapping[str, Any], text: str, chip: AscendChip) -> Kerne
     entries = {name: function for name, function in module.functions.items() if "hacc.entry" in function.attributes}
     if not entries:
         raise Unmodelled("a module without an entry function")
-    programs = {_core_type(function): Program(function, module.maps) for function in entries.values()}
+    others = {name: function for name, function in module.functions.items() if name not in entries}
+    programs = {_core_type(function): Program(function, module.maps, others) for function in entries.values()}
     mixed = len(programs) > 1
     cores = chip.vector_cores if set(programs) == {"AIV"} else chip.cube_cores
     grid = math.prod(int(n) for n in kernel["grid"])

@@ -9,27 +9,24 @@ turns are walked.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orienteer.evaluators.kernel.latency import scalars
+from orienteer.evaluators.kernel.latency import blocks, scalars, steady
 from orienteer.evaluators.kernel.latency.chips import ASSUMED
 from orienteer.evaluators.kernel.latency.core import Core, Ref, Unmodelled
-from orienteer.evaluators.kernel.latency.costs import cost_of
+from orienteer.evaluators.kernel.latency.costs import Cost, cost_of
 from orienteer.evaluators.kernel.latency.mlir import AffineMap, Function, NotRead, Op, bits_of, buffer_type
 
 #: Most operations that are walked for one program instance.
 MAX_STEPS = 400_000
-#: Turns that are walked at the end of a loop whose middle was skipped.
-_LAST_TURNS = 2
-_PERIODS = (1, 2, 3, 4)
 _SSA = re.compile(r"%[\w.$-]+(?:#\d+)?")
 _PIPE = re.compile(r"<PIPE_(\w+)>")
 _EVENT = re.compile(r"<EVENT_ID(\d+)>")
 _FLAG = re.compile(r"flag = (%[\w.$-]+|\d+)")
 
-Env = dict[str, Any]
+Env = dict[Any, Any]
 Step = Callable[[Core, Env], None]
 #: What a core waits for that another core must signal: the number of the flag.
 Waiting = Iterator[int]
@@ -87,14 +84,22 @@ class Program:
         Unmodelled: an operation or a library function is not known.
     """
 
-    def __init__(self, function: Function, maps: dict[str, AffineMap]) -> None:
+    def __init__(
+        self, function: Function, maps: dict[str, AffineMap], others: Mapping[str, Function] | None = None
+    ) -> None:
         self.function = function
+        self._others = others or {}
+        self._vector: dict[str, blocks.VectorFunction] = {}
+        self._single: dict[int, Step] = {}
         self._maps = maps
         #: What an equal text computed before, and the values of the regions round it: the back end computes these once.
         self._known: list[dict[str, str]] = []
         self._depth: dict[str, int] = {name: 0 for name, _ in function.arguments}
         self._canonical: dict[str, str] = {}
-        self.body = self._block(function.body)
+        self._jumping = blocks.split(function) if blocks.is_jumping(function) else []
+        self._parts = {part.label: self._block(part.ops) for part in self._jumping}
+        self.body = Block() if self._jumping else self._block(function.body)
+        self._crossing = blocks.loops_with(self._jumping, {n for n, part in self._parts.items() if part.crosses})
         #: Outermost loops that talk to another core.
         self.crossing_loops = sum(isinstance(step, Loop) and step.crosses for step in self.body.steps)
 
@@ -125,12 +130,13 @@ class Program:
             self._instruction(op, block)
             return
         if op.name in ("func.call", "call"):
-            found = re.match(r"\s*@([\w.$]+)\(([^)]*)\) : \((.*)\) -> ", op.text)
+            found = re.match(r"\s*@([\w.$]+)\(([^)]*)\)(?: \{[^}]*\})? : \((.*)\) -> ", op.text)
             if found is None:
                 raise Unmodelled("a call that is not read")
-            run, names, types = cost_of(found[1]), _SSA.findall(found[2]), _split(found[3])
+            names, types = _SSA.findall(found[2]), _split(found[3])
             if len(names) != len(types):
                 raise Unmodelled(f"the arguments of {found[1]}")
+            run = self._called(found[1])
             block.steps.append(lambda core, env: run(core, [env.get(name) for name in names], types))
             block.scalar = False
             return
@@ -141,6 +147,25 @@ class Program:
         block.steps.append(step)
         if op.name in ("memref.load", "memref.store"):
             block.scalar = False
+
+    def _called(self, name: str) -> Cost:
+        function = self._others.get(name)
+        if function is None:
+            return cost_of(name)
+        if "hivm.vector_function" not in function.attributes:
+            raise Unmodelled(f"the function {name}")
+        if name not in self._vector:
+            self._vector[name] = blocks.VectorFunction(function, self._compute)
+        vector = self._vector[name]
+        return lambda core, arguments, types: vector.run(core, arguments)
+
+    def _compute(self, op: Op, env: Env) -> None:
+        """Run a scalar operation by itself."""
+        if op.results or op.name.startswith("memref."):
+            step = self._single.get(id(op))
+            if step is None:
+                step = self._single[id(op)] = scalars.compile_op(op, self._maps)
+            step(None, env)  # type: ignore[arg-type]
 
     def _scalar_cost(self, op: Op) -> float:
         """Return the scalar unit's cycles; equal computations and those of outer regions are done once."""
@@ -230,7 +255,34 @@ class Program:
             arguments: a value for each argument of the function: an integer, a :class:`Ref` or None.
         """
         env: Env = {name: value for (name, _), value in zip(self.function.arguments, arguments, strict=True)}
-        yield from _run(self.body, core, env)
+        if self._jumping:
+            yield from blocks.walk(self._jumping, self._parts, core, env, _run, self._skip_turns)
+        else:
+            yield from _run(self.body, core, env)
+
+    def _skip_turns(
+        self, history: list[steady.Snapshot], head: blocks.BasicBlock, bound: int | None, core: Core, env: Env
+    ) -> None:
+        """Move everything on at the head of a loop that has become steady."""
+        cells = [key for key in env if isinstance(key, tuple)]
+        names: list[Any] = [*head.parameters, *cells]
+        values = [env.get(name) for name in names]
+        history.append(steady.Snapshot(core, values))
+        if head.label in self._crossing or bound is None or values[0] is None:
+            return
+        period = steady.steady(history)
+        if not period:
+            if len(history) > 4 * max(steady.PERIODS):
+                history.pop(0)
+            return
+        stride = values[0] - history[-1 - period].values[0]
+        if stride <= 0:
+            return
+        turns = -(-(bound - values[0]) * period // stride) - steady.LAST_TURNS
+        if turns >= 2 * period:
+            for name, value in zip(names, steady.skip(core, history, period, turns // period), strict=True):
+                env[name] = value
+            history.clear()
 
 
 _SILENT = {"set_mask_norm", "set_ffts_base_addr", "set_ctrl", "annotation", "debug", "set_mask_count"}
@@ -312,7 +364,7 @@ def _run_loop(loop: Loop, core: Core, env: Env) -> Waiting:
         core.in_crossing, core.crossing_trips = True, trips
         trips = min(trips, core.turn_limit or trips)
     values = [env.get(first) for _, first in loop.carried]
-    history: list[_Snapshot] = []
+    history: list[steady.Snapshot] = []
     turn = 0
     while turn < trips:
         env[loop.variable] = low + turn * step
@@ -322,78 +374,22 @@ def _run_loop(loop: Loop, core: Core, env: Env) -> Waiting:
         core.scalar(2 * ASSUMED.scalar)
         values = [env.get(name) for name in loop.body.yields] if loop.carried else []
         turn += 1
-        left = trips - turn - _LAST_TURNS
+        left = trips - turn - steady.LAST_TURNS
         if loop.crosses or left < 2:
             continue
-        history.append(_Snapshot(core, values))
-        period = _steady(history)
+        history.append(steady.Snapshot(core, values))
+        period = steady.steady(history)
         if period and left >= period:
             skipped = left // period
-            values = _skip(core, history, period, skipped)
+            values = steady.skip(core, history, period, skipped)
             turn += skipped * period
             history.clear()
-        elif len(history) > 4 * max(_PERIODS):
+        elif len(history) > 4 * max(steady.PERIODS):
             history.pop(0)
     if outermost:
         core.in_crossing = False
     for name, value in zip(loop.results, values, strict=False):
         env[name] = value
-
-
-class _Snapshot:
-    """All clocks, flags and carried values after a turn."""
-
-    def __init__(self, core: Core, values: Sequence[Any]) -> None:
-        self.clock = dict(core.clock)
-        self.tokens = {key: tuple(queue) for key, queue in core.tokens.items()}
-        self.values = list(values)
-
-    def since(self, before: _Snapshot) -> list[float] | None:
-        """Return how much everything moved; None when there is something now that was not there before."""
-        if len(self.clock) != len(before.clock) or len(self.tokens) != len(before.tokens):
-            return None
-        moved = [value - before.clock[key] for key, value in self.clock.items()]
-        for key, queue in self.tokens.items():
-            old = before.tokens.get(key, ())
-            if len(old) != len(queue):
-                return None
-            moved += [new - was for new, was in zip(queue, old, strict=True)]
-        for new, was in zip(self.values, before.values, strict=True):
-            if isinstance(new, int) and isinstance(was, int):
-                moved.append(new - was)
-            elif new != was:
-                return None
-        return moved
-
-
-def _steady(history: Sequence[_Snapshot]) -> int:
-    """Return after how many turns everything has moved by the same amount again, or 0."""
-    for period in _PERIODS:
-        if len(history) < 2 * period + 1:
-            return 0
-        last = history[-1].since(history[-1 - period])
-        before = history[-1 - period].since(history[-1 - 2 * period])
-        if (
-            last is not None
-            and before is not None
-            and all(abs(a - b) <= 1e-6 * max(1.0, abs(a)) for a, b in zip(last, before, strict=False))
-        ):
-            return period
-    return 0
-
-
-def _skip(core: Core, history: Sequence[_Snapshot], period: int, times: int) -> list[Any]:
-    """Move everything on by a number of periods; returns the carried values."""
-    now, before = history[-1], history[-1 - period]
-    for key, value in now.clock.items():
-        core.clock[key] = value + times * (value - before.clock[key])
-    for token, queue in now.tokens.items():
-        old = before.tokens[token]
-        core.tokens[token] = [new + times * (new - was) for new, was in zip(queue, old, strict=True)]
-    return [
-        new + times * (new - was) if isinstance(new, int) and isinstance(was, int) else new
-        for new, was in zip(now.values, before.values, strict=True)
-    ]
 
 
 def argument_ref(kind: str, name: str) -> Ref:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from orienteer.evaluators.kernel.latency import scalars
+from orienteer.evaluators.kernel.latency import linear, scalars
 from orienteer.evaluators.kernel.latency.core import Unmodelled
-from orienteer.evaluators.kernel.latency.mlir import Buffer, Function, NotRead, Op, bits_of, buffer_type, read
+from orienteer.evaluators.kernel.latency.mlir import Function, Op, bits_of, buffer_type, read
 
-SECTOR = 32
 _SKIPPED = {
     "tt.assert",
     "tt.print",
@@ -29,26 +28,6 @@ _SKIPPED = {
 }
 _LOOP = re.compile(r"\s*(%[\w.$-]+) = (%[\w.$#-]+) to (%[\w.$#-]+) step (%[\w.$#-]+)")
 _AXES = {"x": 0, "y": 1, "z": 2}
-
-
-@dataclass(frozen=True)
-class Linear:
-    """An integer block: ``base`` plus ``steps[d]`` times the position in dimension d; None is unknown."""
-
-    shape: tuple[int, ...]
-    base: int | None
-    steps: tuple[int | None, ...]
-    #: The argument that it points into, and the width of an element in bits.
-    argument: str = ""
-    bits: int = 0
-
-
-@dataclass(frozen=True)
-class Mask:
-    """A block of conditions: how many positions are true along each dimension."""
-
-    shape: tuple[int, ...]
-    counts: tuple[int, ...]
 
 
 @dataclass
@@ -120,7 +99,7 @@ class _Instance:
         for (name, kind), parameter in zip(function.arguments, own, strict=True):
             pointer = re.match(r"!tt\.ptr<(\w+)>", kind)
             if pointer:
-                self.env[name] = Linear((), 0, (), parameter, bits_of(pointer[1]))
+                self.env[name] = linear.Linear((), 0, (), parameter, bits_of(pointer[1]))
             else:
                 value = kernel["scalars"].get(parameter)
                 self.env[name] = int(value) if isinstance(value, (bool, int)) else None
@@ -178,34 +157,34 @@ class _Instance:
             return self.grid[_AXES[op.text.split()[0]]]
         if name == "tt.make_range":
             start = re.search(r"start = (\d+)", op.text)
-            return Linear(_shape(op), int(start[1]) if start else 0, (1,))
+            return linear.Linear(linear.block_shape(op), int(start[1]) if start else 0, (1,))
         if name in ("tt.call", "scf.while", "tt.extern_elementwise"):
             raise Unmodelled(f"the operation {name}")
         if name == "tt.make_tensor_descriptor":
             return args[0]
         if name == "arith.constant":
-            return _constant(op)
+            return linear.constant(op)
         if name in ("tt.splat", "tt.broadcast", "tt.expand_dims"):
-            return _spread(op, args[0])
+            return linear.spread(op, args[0])
         if name == "tt.addptr":
-            return _add(args[0], args[1], 1)
+            return linear.add(args[0], args[1], 1)
         if name == "arith.cmpi":
             return self._compare(op, args)
         if name in ("tt.reduce", "tt.scan"):
             source = re.search(r": \((tensor<[^>]*>)", op.text)
-            self.counts.simple += _numel(buffer_type(source[1])) if source else 0
+            self.counts.simple += linear.numel(buffer_type(source[1])) if source else 0
             return None
-        result = _type(op)
+        result = linear.block_type(op)
         if result is None:
             return self._scalar(op, args)
         dialect, _, short = name.partition(".")
         if dialect == "math" or (dialect == "arith" and short.endswith("f")):
-            self.counts.simple += _numel(result)
-        return _arithmetic(short, args) if dialect == "arith" else None
+            self.counts.simple += linear.numel(result)
+        return linear.arithmetic(short, args) if dialect == "arith" else None
 
     def _scalar(self, op: Op, args: Sequence[Any]) -> Any:
         if op.name.partition(".")[0] in ("arith", "math"):
-            if any(isinstance(item, (Linear, Mask)) for item in args):
+            if any(isinstance(item, (linear.Linear, linear.Mask)) for item in args):
                 return None
             scalars.compile_op(op, {})(None, self.env)  # type: ignore[arg-type]
             return self.env.get(op.results[0])
@@ -213,10 +192,10 @@ class _Instance:
 
     def _compare(self, op: Op, args: Sequence[Any]) -> Any:
         left, right = args[:2]
-        result = _type(op)
-        if result is None or not isinstance(left, Linear) or not isinstance(right, Linear):
+        result = linear.block_type(op)
+        if result is None or not isinstance(left, linear.Linear) or not isinstance(right, linear.Linear):
             return self._scalar(op, args) if result is None else None
-        difference = _add(left, right, -1)
+        difference = linear.add(left, right, -1)
         moving = [d for d, step in enumerate(difference.steps) if step != 0]
         predicate = op.text.strip().partition(",")[0]
         if difference.base is None or len(moving) > 1 or any(difference.steps[d] is None for d in moving):
@@ -228,7 +207,7 @@ class _Instance:
             counts[moving[0]] = sum(test(difference.base + (step or 0) * i, 0) for i in range(size))
         elif not test(difference.base, 0):
             counts = [0] * len(counts)
-        return Mask(difference.shape, tuple(counts))
+        return linear.Mask(difference.shape, tuple(counts))
 
     # -- memory and products -------------------------------------------------------------------------------------------
 
@@ -237,11 +216,11 @@ class _Instance:
         address = self.env.get(names[pointer])
         for result in op.results:
             self.env[result] = None
-        if not isinstance(address, Linear) or not address.argument:
+        if not isinstance(address, linear.Linear) or not address.argument:
             raise Unmodelled("an address that depends on data in an unknown way")
-        masks = [item for name in names[1:] if isinstance(item := self.env.get(name), Mask)]
+        masks = [item for name in names[1:] if isinstance(item := self.env.get(name), linear.Mask)]
         counts = list(masks[-1].counts) if masks and masks[-1].shape == address.shape else list(address.shape)
-        wanted, moved, regular = _sectors(address, counts)
+        wanted, moved, regular = linear.sectors(address, counts)
         self.counts.wanted += wanted
         table = self.counts.written if writes else self.counts.read
         table[address.argument] = table.get(address.argument, 0.0) + moved
@@ -251,10 +230,10 @@ class _Instance:
         base = self.env.get(op.operands()[0])
         for result in op.results:
             self.env[result] = None
-        if not isinstance(base, Linear):
+        if not isinstance(base, linear.Linear):
             raise Unmodelled("a descriptor of an unknown tensor")
         buffer = buffer_type(op.text)
-        moved = _numel(buffer) * buffer.bits / 8
+        moved = linear.numel(buffer) * buffer.bits / 8
         self.counts.wanted += moved
         table = self.counts.written if writes else self.counts.read
         table[base.argument] = table.get(base.argument, 0.0) + moved
@@ -266,7 +245,7 @@ class _Instance:
         left, result = buffer_type(found[1]), buffer_type(found[3])
         depth = left.sizes[-1] or 0
         kind = {8: "8", 16: "16", 64: "64"}.get(left.bits, "tf32" if "inputPrecision = tf32" in op.text else "32")
-        flops = 2.0 * _numel(result) * depth
+        flops = 2.0 * linear.numel(result) * depth
         self.counts.products[kind] = self.counts.products.get(kind, 0.0) + flops
         self.env[op.results[0]] = None
 
@@ -309,7 +288,7 @@ class _Instance:
         before: list[Any] = values
         for number in walked:
             if trips > 4 and number == trips - 2:
-                values = [_moved_on(old, new, trips - 4) for old, new in zip(before, values, strict=True)]
+                values = [linear.moved_on(old, new, trips - 4) for old, new in zip(before, values, strict=True)]
             self.counts = Counts()
             before = values
             values = turn(number, values)
@@ -322,140 +301,3 @@ class _Instance:
                 self.counts.add(part, (trips - 4) / 2)
         for name, value in zip(op.results, values, strict=False):
             self.env[name] = value
-
-
-def _moved_on(old: Any, new: Any, turns: int) -> Any:
-    """Return a carried value after more turns, when it moves by the same amount in each."""
-    if isinstance(old, int) and isinstance(new, int):
-        return new + turns * (new - old)
-    if isinstance(old, Linear) and isinstance(new, Linear) and old.base is not None and new.base is not None:
-        return replace(new, base=new.base + turns * (new.base - old.base))
-    return new if old == new else None
-
-
-def _type(op: Op) -> Buffer | None:
-    """Return the type of a block, or None for a scalar."""
-    tail = op.text.rpartition(" : ")[2].rpartition("-> ")[2]
-    if "tensor<" not in tail:
-        return None
-    try:
-        return buffer_type(tail)
-    except NotRead:
-        return None
-
-
-def _shape(op: Op) -> tuple[int, ...]:
-    buffer = _type(op)
-    return tuple(size or 0 for size in buffer.sizes) if buffer is not None else ()
-
-
-def _numel(buffer: Buffer) -> int:
-    return math.prod(size or 0 for size in buffer.sizes)
-
-
-def _constant(op: Op) -> Any:
-    found = re.match(r"\s*(?:dense<)?(true|false|-?\d+)(?=[> :])", op.text)
-    if found is None:
-        return None
-    shape = _shape(op)
-    if found[1] in ("true", "false"):
-        if not shape:
-            return int(found[1] == "true")
-        return Mask(shape, shape if found[1] == "true" else tuple(0 for _ in shape))
-    return Linear(shape, int(found[1]), tuple(0 for _ in shape)) if shape else int(found[1])
-
-
-def _spread(op: Op, value: Any) -> Any:
-    shape = _shape(op)
-    if isinstance(value, int):
-        return Linear(shape, value, tuple(0 for _ in shape))
-    if op.name == "tt.splat" and isinstance(value, Linear):
-        return replace(value, shape=shape, steps=tuple(0 for _ in shape))
-    if op.name == "tt.expand_dims" and isinstance(value, (Linear, Mask)):
-        found = re.search(r"axis = (\d+)", op.text)
-        axis = int(found[1]) if found else 0
-        if isinstance(value, Mask):
-            return Mask(shape, (*value.counts[:axis], 1, *value.counts[axis:]))
-        return replace(value, shape=shape, steps=(*value.steps[:axis], 0, *value.steps[axis:]))
-    if op.name == "tt.broadcast" and isinstance(value, Linear):
-        steps = tuple(0 if old == 1 else step for old, step in zip(value.shape, value.steps, strict=True))
-        return replace(value, shape=shape, steps=steps)
-    if op.name == "tt.broadcast" and isinstance(value, Mask):
-        counts = (
-            new * part if old == 1 else part for old, new, part in zip(value.shape, shape, value.counts, strict=True)
-        )
-        return Mask(shape, tuple(counts))
-    return None
-
-
-def _add(left: Any, right: Any, sign: int) -> Any:
-    if isinstance(right, int) and isinstance(left, Linear):
-        right = Linear(left.shape, right, tuple(0 for _ in left.shape))
-    if isinstance(left, Linear) and right is None:
-        # The address depends on data: where it points to is known, how it is spread is not.
-        return replace(left, base=None, steps=tuple(None for _ in left.shape))
-    if not isinstance(left, Linear) or not isinstance(right, Linear):
-        return None
-    base = None if left.base is None or right.base is None else left.base + sign * right.base
-    steps = tuple(
-        None if a is None or b is None else a + sign * b for a, b in zip(left.steps, right.steps, strict=True)
-    )
-    return replace(left, base=base, steps=steps)
-
-
-def _arithmetic(short: str, args: Sequence[Any]) -> Any:
-    if short in ("addi", "subi"):
-        return _add(args[0], args[1], 1 if short == "addi" else -1)
-    if short in ("extsi", "extui", "trunci", "index_cast"):
-        return args[0]
-    if short == "muli":
-        left, right = args[:2]
-        if not isinstance(left, Linear) or not isinstance(right, Linear):
-            return None
-        if any(left.steps):
-            left, right = right, left
-        if any(step != 0 for step in left.steps) or left.base is None:
-            return None
-        factor = left.base
-        return replace(
-            right,
-            base=None if right.base is None else right.base * factor,
-            steps=tuple(None if step is None else step * factor for step in right.steps),
-        )
-    if short == "andi" and all(isinstance(item, Mask) for item in args[:2]):
-        return Mask(args[0].shape, tuple(min(a, b) for a, b in zip(args[0].counts, args[1].counts, strict=True)))
-    if short == "andi":
-        return next((item for item in args[:2] if isinstance(item, Mask)), None)
-    if short in ("divsi", "remsi") and all(isinstance(item, Linear) for item in args[:2]):
-        left, right = args[:2]
-        constant = not any(left.steps) and not any(right.steps) and None not in (*left.steps, *right.steps)
-        if constant and left.base is not None and right.base:
-            quotient = left.base // right.base if left.base >= 0 else -(-left.base // right.base)
-            return replace(left, base=quotient if short == "divsi" else left.base - quotient * right.base)
-    return None
-
-
-def _sectors(address: Linear, counts: Sequence[int]) -> tuple[float, float, bool]:
-    """Return the bytes that a block asks for, those of the sectors that hold them, and whether that is known."""
-    size = address.bits / 8
-    if None in address.steps:
-        wanted = math.prod(counts) * size
-        return wanted, wanted, False
-    moving = [(abs(step or 0), n) for step, n in zip(address.steps, counts, strict=True) if step]
-    if math.prod(counts) == 0:
-        return 0.0, 0.0, True
-    wanted = math.prod(n for _, n in moving) * size
-    # Runs that follow each other without a gap are one run.
-    run, rest = 1, 1
-    for step, n in sorted(moving):
-        if step == run and rest == 1:
-            run *= n
-        elif rest == 1 and run == 1 and step * size < SECTOR:
-            return wanted, math.prod(m for _, m in moving) / n * _whole((n - 1) * step * size + size), True
-        else:
-            rest *= n
-    return wanted, rest * _whole(run * size), True
-
-
-def _whole(size: float) -> float:
-    return math.ceil(size / SECTOR) * SECTOR
