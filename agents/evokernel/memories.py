@@ -160,14 +160,24 @@ class Memories:
             policy=policy.kind,
         )
         found: list[Recalled] = []
+        if stage == DRAFT and situation.task not in self.held_out:
+            found += self._own_best(query, situation, rng)
         if situation.bottleneck:
             matched = replace(query, text=f"{text}, bound by {situation.bottleneck}", bottleneck=situation.bottleneck)
             found += self.store.retrieve(replace(matched, n=max(1, policy.items // 2)), rng).items
         rest = replace(query, n=policy.items - len(found), exclude=frozenset(item.item.id for item in found))
         found += self.store.retrieve(rest, rng).items
-        if policy.kind == "value":
+        if policy.kind == "value" and stage == REFINE:
             found.sort(key=lambda item: (item.how == "explore", -item.q, -item.similarity, item.item.id))
         return found
+
+    def _own_best(self, query: Query, situation: Situation, rng: random.Random) -> list[Recalled]:
+        """Return the fastest kernel that an earlier run found for this very operator: a search goes on from there."""
+        own = replace(
+            query, n=50, lam=1.0, task=situation.task_sha, kinds=("trace",), outcomes=("success",), policy="similarity"
+        )
+        known = [item for item in self.store.retrieve(own, rng).items if item.item.facts.get("latency")]
+        return [min(known, key=lambda item: (item.item.facts["latency"], item.item.id))] if known else []
 
     def api(self, device: str, code: Sequence[str] = ()) -> list[Item]:
         """Return the standing API knowledge for a device, that which the given sources name first."""

@@ -24,7 +24,7 @@ from orienteer.memory.experience.items import Item
 
 #: Kinds of items that a proposer can read at each stage.
 OFFLINE_KINDS = {stages.DRAFT: ("trace", "experience"), stages.REFINE: ("experience", "practice", "trace")}
-MODEL_KINDS = ("trace", "experience", "practice")
+MODEL_KINDS = {stages.DRAFT: ("trace", "experience"), stages.REFINE: ("trace", "experience", "practice")}
 #: ``task``: an operator sees its own items of this run; ``run``: all operators of this run share; ``shared``: all runs.
 #: Anything else is the path of an export that a run's own memory begins with.
 _SCOPES = ("task", "run", "shared")
@@ -128,7 +128,7 @@ class StagedSearch(Method):
             parents = (point["id"],)
         if self.memories is not None:
             situation = self.situation(run, name, directive.get("point"))
-            kinds = OFFLINE_KINDS[item["stage"]] if run.model is None else MODEL_KINDS
+            kinds = (OFFLINE_KINDS if run.model is None else MODEL_KINDS)[item["stage"]]
             found = self.memories.recall(item["stage"], situation, item["tries"], rng, kinds)
             directive["context"] = [recalled.item.id for recalled in found]
             directive["explored"] = sum(recalled.how == "explore" for recalled in found)
