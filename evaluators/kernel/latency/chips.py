@@ -15,9 +15,6 @@ Nothing here was measured by us. Sources of the Ascend figures:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-from orienteer.environments.kernel.targets import AscendChip
 
 
 @dataclass(frozen=True)
@@ -42,15 +39,13 @@ class AscendRates:
     #: Sources by field.
     sources: dict[str, str] = field(default_factory=dict)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the rates as plain data."""
-        return {key: value for key, value in vars(self).items() if key != "sources"}
 
-
-#: Cycles that no public file gives; assumed the same for all chips and the reason why the model is uncalibrated.
 @dataclass(frozen=True)
 class Assumed:
-    """Fixed costs, in cycles unless their name says otherwise."""
+    """Fixed costs, in cycles unless their name says otherwise.
+
+    No public file gives them. They are the same for all chips, and the reason why the model is uncalibrated.
+    """
 
     #: From the start of a transfer until its first bytes arrive, hidden when transfers follow each other; until a store
     #: is done. The cost model in pypto 0.2.0 charges 1,406 cycles and one for every 96 bytes for a load by itself, 304
@@ -113,17 +108,12 @@ ASCEND: dict[str, AscendRates] = {
 }
 
 
-def cube_flops(chip: AscendChip, bits: int) -> float:
-    """Return the peak of the cube cores, operations a second; a product and a sum are two operations.
-
-    Float32 runs at a quarter of the rate of float16, 8-bit integers at twice the rate.
-    """
-    rates = ASCEND[chip.name]
-    return chip.cube_cores * 16 * 16 * 16 * 2 * rates.clock_hz * cube_share(bits)
-
-
 def cube_share(bits: int) -> float:
-    """Return the speed of the cube for elements of a width, relative to float16."""
+    """Return the speed of the cube for elements of a width, relative to float16.
+
+    Float32 runs at a quarter of the rate (94 against 376 TFLOPS in product statements), 8-bit integers at twice the rate
+    (platform file).
+    """
     return {8: 2.0, 16: 1.0, 32: 0.25}.get(bits, 0.25)
 
 

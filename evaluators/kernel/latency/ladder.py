@@ -8,8 +8,8 @@ intermediate results on the chip, and give the cube tiles that are large enough 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from orienteer.environments.kernel.ascend import compile_ttir
@@ -130,7 +130,6 @@ class Rung:
     name: str
     better: Kernel
     worse: Kernel
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def rungs(chip: AscendChip) -> list[Rung]:
