@@ -7,8 +7,8 @@ Nothing here was measured by us. Sources of the Ascend figures:
   read 110 and write 86, L1 to L0A 512 and to L0B 256, L0C to UB 256, UB to memory 64.
 - ``device``: excerpts of the vendor's platform files for other chips in public repositories: 910B2 and 910_9382
   1,800 MHz, 910B4 1,500 MHz with 32 GiB and 96 MiB of L2, 950PR 1,650 MHz with 128 MiB of L2.
-- ``memory``: product statements: 1.6 TB/s for chips with 64 GiB (910B1 to 910B3, one die of 910C), 0.8 TB/s for the
-  910B4 with half the stacks, 1.6 TB/s for the 950PR.
+- ``memory``: product statements: 1.6 TB/s for the 910B with 64 GiB, taken for 910B1 to 910B3 and one die of the 910C;
+  1.6 TB/s for the 950PR. For the 910B4, which has half the memory and half the cache, half of it is assumed.
 - ``assumed``: no public figure was found; the value says what the model uses instead.
 """
 
@@ -111,8 +111,8 @@ ASCEND: dict[str, AscendRates] = {
 def cube_share(bits: int) -> float:
     """Return the speed of the cube for elements of a width, relative to float16.
 
-    Float32 runs at a quarter of the rate (94 against 376 TFLOPS in product statements), 8-bit integers at twice the rate
-    (platform file).
+    8-bit integers run at twice the rate (platform file). Float32 is assumed to run at a quarter of it; the cost model in
+    pypto 0.2.0 says half.
     """
     return {8: 2.0, 16: 1.0, 32: 0.25}.get(bits, 0.25)
 
