@@ -111,8 +111,8 @@ ASCEND: dict[str, AscendRates] = {
 def cube_share(bits: int) -> float:
     """Return the speed of the cube for elements of a width, relative to float16.
 
-    8-bit integers run at twice the rate (platform file). Float32 is assumed to run at a quarter of it; the cost model in
-    pypto 0.2.0 says half.
+    8-bit integers run at twice the rate (platform file). Float32 is assumed to run at a quarter of it; the cost model
+    in pypto 0.2.0 says half.
     """
     return {8: 2.0, 16: 1.0, 32: 0.25}.get(bits, 0.25)
 
