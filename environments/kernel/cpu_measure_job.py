@@ -30,6 +30,8 @@ from orienteer.environments.kernel.cpu_buffers import Arguments, as_tensor, byte
 SAMPLES = 2048
 #: A round lasts at least this long, seconds, so that its clock readings weigh nothing.
 ROUND_S = 0.002
+#: Longest time for ``torch.compile`` of a model, seconds.
+COMPILE_S = 90
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 60
 _PAGE = mmap.PAGESIZE
 _clock = time.perf_counter
@@ -39,10 +41,11 @@ def measure(message: Message) -> Message:
     """Time a candidate and the reference in alternating rounds.
 
     Header in: ``task`` (source), ``inputs``, ``state``, ``outputs`` (descriptions at the true shapes), ``threads``,
-    ``cpus``, ``seconds`` (budget of the timed part), ``seed``, ``cache_bytes`` (inputs rotate over more than this).
-    The blob is the library. Header out: ``rounds`` (seconds a call: candidate, reference; the coordinator's clock:
-    outside), ``calls``, ``sets``, ``checks`` (worst deviation of looked-at outputs by round), ``full`` (of one whole
-    set), or ``error``.
+    ``cpus``, ``seconds`` (budget of the timed part), ``seed``, ``cache_bytes`` (inputs rotate over more than this),
+    ``compiled`` (time ``torch.compile`` of the model as well, which takes many seconds).
+    The blob is the library. Header out: ``rounds`` (seconds a call: candidate, reference, compiled; the coordinator's
+    clock: outside), ``calls``, ``sets``, ``checks`` (worst deviation of looked-at outputs by round), ``full`` (of one
+    whole set), ``flops``, or ``error``.
     """
     header = message.header
     with contextlib.suppress(OSError):
@@ -51,17 +54,27 @@ def measure(message: Message) -> Message:
     candidate = _Child(lambda: _candidate(message.blobs[0], arena, header))
     # Made after the candidate's process was forked: it has never had these pages.
     expected = [[_shared(byte_count(spec)) for spec in arena.outputs] for _ in range(arena.sets)]
-    reference = _Child(lambda: _reference(arena, expected, header))
+    reference = _Child(lambda: _reference(arena, expected, header, compiled=False))
+    third = _Child(lambda: _reference(arena, expected, header, compiled=True)) if header.get("compiled") else None
     try:
         flops = reference.ask({"do": "prepare"}, limit=60)
         candidate.ask({"do": "prepare"}, limit=60)
-        return Message({**_Rounds(arena, expected, candidate, reference, header).run(), "flops": flops})
+        why = ""
+        if third is not None:
+            try:
+                third.ask({"do": "prepare"}, limit=COMPILE_S)
+            except _Gone as error:
+                third.end()
+                third, why = None, str(error)
+        answer = _Rounds(arena, expected, candidate, reference, header, third).run()
+        return Message({**answer, "flops": flops, "not_compiled": why})
     except _Gone as error:
         who = "the reference" if error.child is reference else "the candidate"
         return Message({"error": {"kind": error.kind, "message": f"{who} {error}"}})
     finally:
-        candidate.end()
-        reference.end()
+        for child in (candidate, reference, third):
+            if child is not None:
+                child.end()
 
 
 def _shared(nbytes: int) -> mmap.mmap:
@@ -158,7 +171,10 @@ def _serve(serve: Callable[[], Callable[[Mapping[str, Any]], Any]], read: int, w
                     answer = serve()
                 reply = {"value": answer(json.loads(line))}
             except Exception as error:
-                reply = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+                text = " ".join(str(error).split())
+                reply = {
+                    "error": f"{type(error).__name__}: {text if len(text) < 400 else text[:150] + ' ... ' + text[-250:]}"
+                }
             os.write(write, json.dumps(reply).encode() + b"\n")
 
 
@@ -195,7 +211,7 @@ def _candidate(library: bytes, arena: _Arena, header: Mapping[str, Any]) -> Call
 
 
 def _reference(
-    arena: _Arena, expected: Sequence[Sequence[mmap.mmap]], header: Mapping[str, Any]
+    arena: _Arena, expected: Sequence[Sequence[mmap.mmap]], header: Mapping[str, Any], compiled: bool
 ) -> Callable[[Mapping[str, Any]], Any]:
     import torch
     from torch.utils._pytree import tree_leaves
@@ -209,6 +225,13 @@ def _reference(
     arguments, keywords = init_arguments(task)
     model = task.Model(*arguments, **keywords)
     held: list[list[Any]] = []
+    called = model
+    if compiled:
+        import torch._inductor.config as inductor
+
+        inductor.cpp_cache_precompile_headers = False  # larger than the job's disk
+        inductor.compile_threads = 1
+        called = torch.compile(model)
 
     def place(memory: mmap.mmap, spec: Mapping[str, Any], value: Any) -> Any:
         count = byte_count(spec)
@@ -239,11 +262,12 @@ def _reference(
                     memory[: len(plain)] = plain
                     own.append(value)
             held.append(own)
-            with torch.inference_mode(), counter if number == 0 else contextlib.nullcontext():
-                leaves = [leaf for leaf in tree_leaves(model(*own)) if isinstance(leaf, torch.Tensor)]
+            counted = counter if number == 0 and not compiled else contextlib.nullcontext()
+            with torch.inference_mode(), counted:
+                leaves = [leaf for leaf in tree_leaves(called(*own)) if isinstance(leaf, torch.Tensor)]
                 for leaf, memory, spec in zip(leaves, expected[number], arena.outputs, strict=True):
                     place(memory, spec, leaf.contiguous())
-        return float(counter.get_total_flops())
+        return float(counter.get_total_flops()) if not compiled else 0.0
 
     def answer(request: Mapping[str, Any]) -> Any:
         if request["do"] == "prepare":
@@ -252,7 +276,7 @@ def _reference(
         with torch.inference_mode():
             began = _clock()
             for inputs in chosen:
-                model(*inputs)
+                called(*inputs)
             return (_clock() - began) / len(chosen)
 
     return answer
@@ -268,9 +292,10 @@ class _Rounds:
         candidate: _Child,
         reference: _Child,
         header: Mapping[str, Any],
+        compiled: _Child | None = None,
     ) -> None:
         self.arena, self.expected = arena, expected
-        self.candidate, self.reference = candidate, reference
+        self.candidate, self.reference, self.compiled = candidate, reference, compiled
         self.budget = float(header["seconds"])
         self.random = random.Random(os.urandom(8))
         self.chance = np.random.default_rng(self.random.getrandbits(63))
@@ -303,7 +328,7 @@ class _Rounds:
                 break
             sets = self._pick(calls)
             places = self._poison(sorted(set(sets)))
-            order = [self.candidate, self.reference]
+            order = [self.candidate, self.reference, *([self.compiled] if self.compiled is not None else [])]
             self.random.shuffle(order)
             seen = {}
             for who in order:
@@ -314,6 +339,7 @@ class _Rounds:
                     "candidate": seen[self.candidate][0],
                     "reference": seen[self.reference][0],
                     "outside": seen[self.candidate][1],
+                    **({"compiled": seen[self.compiled][0]} if self.compiled is not None else {}),
                 }
             )
         return {

@@ -69,7 +69,7 @@ INSPECT_LIMITS = Limits(wall_s=60, memory_mb=8192, disk_mb=64, pids=64)
 REFERENCE_LIMITS = Limits(wall_s=60, memory_mb=4096, disk_mb=64, pids=64, result_mb=256)
 RUN_LIMITS = Limits(wall_s=120, memory_mb=4096, disk_mb=64, pids=64, result_mb=256)
 CPU_RUN_LIMITS = Limits(wall_s=30, memory_mb=4096, disk_mb=64, pids=64, result_mb=256)
-MEASURE_LIMITS = Limits(wall_s=120, memory_mb=12288, disk_mb=64, pids=128, result_mb=16)
+MEASURE_LIMITS = Limits(wall_s=180, memory_mb=12288, disk_mb=256, pids=128, result_mb=16)
 COMPILE_LIMITS = Limits(wall_s=180, memory_mb=4096, disk_mb=256, pids=64, result_mb=64, open_files=512)
 
 

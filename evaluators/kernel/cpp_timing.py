@@ -29,6 +29,8 @@ class Timing:
     load: float
     #: Operations of the reference's matrix products and convolutions.
     flops: float
+    #: ``torch.compile`` over candidate, where it was timed; else why it was not, if it was asked for.
+    compiled: float | str | None = None
 
     def facts(self) -> dict[str, Any]:
         """Return the figures as plain data."""
@@ -39,6 +41,7 @@ class Timing:
             "calls_a_round": self.calls,
             "input_sets": self.sets,
             "load": round(self.load, 2),
+            **({"torch_compile": self.compiled} if self.compiled is not None else {}),
         }
 
     def rotated_bytes(self, info: TaskInfo) -> int:
@@ -59,6 +62,14 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
         return values[0], values[0]
     cut = statistics.quantiles(values, n=4, method="inclusive")
     return cut[0], cut[2]
+
+
+def _compiled(header: Mapping[str, Any], own: Sequence[float]) -> float | str | None:
+    rounds = header["rounds"]
+    if rounds and "compiled" in rounds[0]:
+        pairs = zip(own, rounds, strict=True)
+        return round(statistics.median(float(item["compiled"]) / max(a, 1e-12) for a, item in pairs), 4)
+    return str(header["not_compiled"]) if header.get("not_compiled") else None
 
 
 def summarise(header: Mapping[str, Any]) -> Timing:
@@ -83,4 +94,5 @@ def summarise(header: Mapping[str, Any]) -> Timing:
         least_gap=min(float(item["outside"]) - float(item["candidate"]) for item in rounds),
         load=float(header["load"][0]),
         flops=float(header["flops"]),
+        compiled=_compiled(header, own),
     )

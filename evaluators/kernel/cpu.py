@@ -45,6 +45,7 @@ class CpuVerifier:
         home: where the machine's measured rates are kept; None measures them anew in every process.
         threads: threads of candidate and reference; default: all cores that this process may use.
         seconds: time for the measurement of one candidate, the reference's rounds included; 0 leaves it out.
+        compiled: time ``torch.compile`` of the model as well; its compilation takes ten seconds or more each time.
 
     Raises:
         MissingPrerequisite: there is no C++ compiler.
@@ -59,6 +60,7 @@ class CpuVerifier:
         home: Path | None = None,
         threads: int | None = None,
         seconds: float = 1.5,
+        compiled: bool = False,
     ) -> None:
         self.world = world
         self.cases = cases
@@ -67,6 +69,7 @@ class CpuVerifier:
         self.cpus = cpu_machine.cores()
         self.threads = max(1, min(threads or len(self.cpus), len(self.cpus)))
         self.seconds = seconds
+        self.compiled = compiled
         self.roofline = Roofline(world, self.compiler, home, self.cpus[: self.threads])
         self._libraries: dict[str, Compiled] = {}
         self._lock = threading.Lock()
@@ -80,6 +83,7 @@ class CpuVerifier:
             "seed": self.seed,
             "threads": self.threads,
             "seconds": self.seconds,
+            "compiled": self.compiled,
             **self.compiler.describe(),
             "machine": cpu_machine.describe(),
         }
@@ -200,6 +204,7 @@ class CpuVerifier:
             "seconds": self.seconds,
             "seed": self.seed + 1,
             "cache_bytes": cpu_machine.cache_bytes(),
+            "compiled": self.compiled,
         }
         rates = self.roofline.rates()
         with cpu_machine.machine_lock():

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orienteer.kernels.blocks import convolution, ops
+from orienteer.kernels.blocks import ops
 from orienteer.kernels.blocks.emit import Guard, Kernel, Scope, Value
 from orienteer.kernels.blocks.graph import Graph, Node, Size
-from orienteer.kernels.blocks.index import Index, linear, product, split, wrap
+from orienteer.kernels.blocks.index import Index, linear, product, wrap
 from orienteer.kernels.blocks.schedule import Schedule
 from orienteer.kernels.cpp.expression import COMPUTED, STORED, translate
 from orienteer.kernels.cpp.schedule import CpuSchedule
@@ -88,6 +88,8 @@ class CppKernel(Kernel):
         self.body: list[str] = []
         #: Conditions that loads must respect at the moment.
         self.active: tuple[Value, ...] = ()
+        #: What was read into a variable, as memory holds it: dtype and text.
+        self.raw: dict[str, tuple[str, str]] = {}
         #: Gives the value of a node that an earlier loop has left in memory, if one has.
         self.kept: Callable[[str, Sequence[Index]], Value | None] | None = None
 
@@ -157,6 +159,7 @@ class CppKernel(Kernel):
         node = self.graph.nodes[name]
         variables = offset.variables.union(*(guard.variables for guard in self.active))
         text = f"{self.pointer(name)}[{self.cpp(offset.text, 'int64')}]"
+        raw = text
         if node.dtype in ops.HALVES:
             text = f"from_{node.dtype}({text})"
         elif self.kind(node.dtype) != STORED[node.dtype]:
@@ -165,7 +168,10 @@ class CppKernel(Kernel):
             test = " & ".join(wrapped(guard.text) for guard in self.active)
             nothing = "0" if node.dtype not in ops.FLOATS else "0.0" if self.wide else "0.0f"
             text = f"{test} ? {text} : {'false' if node.dtype == 'bool' else nothing}"
-        return replace(self.declare(text, node.dtype, variables, "x"), loaded=True)
+        value = replace(self.declare(text, node.dtype, variables, "x"), loaded=True)
+        if not self.active:
+            self.raw[value.text] = (node.dtype, raw)
+        return value
 
     def _value(self, name: str, index: Sequence[Index]) -> Value:
         known = self.kept(name, index) if self.kept is not None else None
@@ -176,8 +182,6 @@ class CppKernel(Kernel):
             taps = unrolled_taps(self.graph, node)
             if taps is not None:
                 return self._unrolled(node, index, taps)
-            if node.op == "conv.patches":
-                return self._patch(node, index)
         return super()._value(name, index)
 
     def _unrolled(self, node: Node, index: Sequence[Index], taps: Sequence[int]) -> Value:
@@ -204,15 +208,6 @@ class CppKernel(Kernel):
         value = self.assign(item.text, "int64", item.variables, "i")
         return Index(value.text, item.variables)
 
-    def _patch(self, node: Node, index: Sequence[Index]) -> Value:
-        """Return an element of a convolution's patch matrix; places and taps are taken apart outside inner loops."""
-        x = self.graph.nodes[next(node.refs())]
-        places = [self.held(i) for i in split(index[0], [self.size(size) for size in node.kwargs["places"]])]
-        taps = [self.held(i) for i in split(index[1], [self.size(size) for size in node.kwargs["taps"]])]
-        position, guards = convolution._under(self, node, places[1:], taps[1:], self.shape(x)[2:])
-        full = [places[0], taps[0], *position]
-        return self.guarded(x.name, full, guards, "0.0") if guards else self.value(x.name, full)
-
     def _offset(self, node: Node, index: Sequence[Index]) -> Index:
         if self.flat_shape is not None and node.shape == self.flat_shape:
             return super()._offset(node, index)
@@ -235,6 +230,9 @@ class CppKernel(Kernel):
     def stored_text(self, name: str, value: Value) -> str:
         """Return a value's text converted to what memory holds."""
         dtype = self.graph.nodes[name].dtype
+        kept, raw = self.raw.get(value.text, ("", ""))
+        if kept == dtype:
+            return raw  # a copy needs no conversion
         text = self.cpp(value.text, dtype)
         if dtype in ops.HALVES:
             return f"to_{dtype}({text})"

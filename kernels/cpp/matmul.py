@@ -17,6 +17,7 @@ from orienteer.kernels.blocks.graph import Node
 from orienteer.kernels.blocks.index import Index, linear, split
 from orienteer.kernels.cpp.kernel import CppKernel, Lanes, Level, Loop, block, indent, variable
 from orienteer.kernels.cpp.nests import PARALLEL_FROM, simd
+from orienteer.kernels.cpp.patches import pack_patches
 
 #: The register tile: MR rows by NV vectors, summed over one stretch of the inner dimension.
 MICRO = """\
@@ -139,6 +140,9 @@ class MatmulNest:
         What depends on the lane alone (where a place of an image lies) is computed once for the panel.
         """
         kernel = self.kernel
+        start = "" if goal == self.whole else "row0 + " if goal == "left" else "col0 + "
+        if operand.op == "conv.patches":
+            return pack_patches(kernel, operand, lanes, start, goal, extent, self.kind)
         setup = (f"const int64_t {lane} = first + l;",)
         panel = each.inner(frozenset({lane}), Lanes("l", str(lanes), "lanes", setup))
         step = panel.inner(frozenset())
@@ -152,7 +156,6 @@ class MatmulNest:
         both.lines.append(f"to[k * {lanes} + l] = {kernel.cpp(value.text, operand.dtype)};")
         step.lines.append(Loop([simd(kernel), "for (int64_t l = 0; l < lanes; ++l)"], both, setup))
         step.lines.append(f"for (int64_t l = lanes; l < {lanes}; ++l) to[k * {lanes} + l] = 0;")
-        start = "" if goal == self.whole else "row0 + " if goal == "left" else "col0 + "
         return [
             f"const int64_t first = {start}panel * {lanes}, lanes = smaller({extent} - first, {lanes});",
             f"{self.kind}* const to = {goal} + panel * {lanes} * inner;",

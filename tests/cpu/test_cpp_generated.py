@@ -98,6 +98,29 @@ def test_types_and_special_values(made, name):
     assert verdict.failed is None, verdict.failed
 
 
+LAYERS = {
+    "strided": "nn.Conv2d(12, 10, (3, 5), stride=(2, 1), padding=(1, 3), dilation=(1, 2))",
+    "grouped": "nn.Conv2d(12, 12, 3, groups=12, padding=1)",
+    "transposed": "nn.ConvTranspose2d(12, 14, 3, stride=2, padding=1)",
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_convolutions_of_every_kind(made, name):
+    source = (
+        "import torch\nimport torch.nn as nn\n\nbatch = 3\nheight = 40\nwidth = 44\n\n\nclass Model(nn.Module):\n"
+        f"    def __init__(self):\n        super().__init__()\n        self.layer = {LAYERS[name]}\n\n"
+        "    def forward(self, x):\n        return torch.relu(self.layer(torch.tanh(x)))\n\n\n"
+        "def get_inputs():\n    return [torch.randn(batch, 12, height, width)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    verifier, prepare = made
+    info, graph, hidden = prepare(KernelTask(name, source))
+    draft = CppSearch(cores=2).write(graph, name, source, {})
+    verdict = verifier.judge(info, hidden, draft.source)
+    assert verdict.failed is None, verdict.failed
+
+
 def graph_of(op, *args, shape=("s0", "s1"), out=None, **kwargs):
     nodes = [Node("x", "input", (), {}, shape), Node("y", op, (Ref("x"), *args), kwargs, out or shape)]
     sizes = {"s0": ("x", 0), "s1": ("x", 1)}

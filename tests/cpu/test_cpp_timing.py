@@ -35,6 +35,15 @@ def test_the_ratio_is_paired():
     assert timing.rounds == 5
 
 
+def test_torch_compile_is_paired_too_or_says_why_not():
+    both = header([1.0, 2.0], [2.0, 4.0])
+    for item in both["rounds"]:
+        item["compiled"] = 1.5 * item["candidate"]
+    assert summarise(both).facts()["torch_compile"] == 1.5
+    assert summarise(header([1.0], [1.0], not_compiled="no compiler")).facts()["torch_compile"] == "no compiler"
+    assert "torch_compile" not in summarise(header([1.0], [1.0])).facts()
+
+
 def test_quartiles():
     assert quartiles([3.0]) == (3.0, 3.0)
     assert quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == (2.0, 4.0)
