@@ -20,8 +20,6 @@ from dataclasses import dataclass
 SMALL = 16
 #: Primes for tracing: distinct, so that every size of the traced graph names its origin.
 TRACE_PRIMES = (17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
-#: Assignments for tracing whose dimensions multiply to more are not tried.
-_TRACE_ELEMENTS = 1 << 24
 _SHAPE_FUNCTIONS = ("get_inputs", "get_init_inputs")
 
 
@@ -32,6 +30,8 @@ class Dimension:
     #: The constant's name, or ``literal:4096@30:12`` for a number written inside the two functions.
     name: str
     value: int
+    #: True when the constructor is given it: a number of channels, often a multiple of a number of groups.
+    constructor: bool = True
 
 
 def dimensions(source: str) -> tuple[Dimension, ...]:
@@ -42,11 +42,13 @@ def dimensions(source: str) -> tuple[Dimension, ...]:
     for name, value, _ in _constants(tree):
         # A small number that no constructor sees is a size (a batch), not a hyperparameter.
         if value > SMALL or (value > 1 and name in only_inputs):
-            found.setdefault(name, value)
+            found[name] = value  # the last one that is assigned counts
+    inside = {name for name, _, _ in _shape_literals(tree, ("get_inputs",))}
     for name, value, _ in _shape_literals(tree):
         if value > SMALL:
             found[name] = value
-    return tuple(Dimension(name, value) for name, value in found.items())
+    free = only_inputs | inside
+    return tuple(Dimension(name, value, name.split("[")[0] not in free) for name, value in found.items())
 
 
 def rewrite(source: str, assignment: Mapping[str, int]) -> str:
@@ -108,7 +110,8 @@ def _constants(tree: ast.Module) -> list[tuple[str, int, ast.expr]]:
             out.append((name, value, node))
 
     for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        if isinstance(node, ast.Assign):
+            # `height = width = 32` is one dimension: both names stand for the same number.
             target, value = node.targets[0], node.value
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             target, value = node.target, node.value
@@ -126,11 +129,13 @@ def _constants(tree: ast.Module) -> list[tuple[str, int, ast.expr]]:
     return out
 
 
-def _shape_literals(tree: ast.Module) -> list[tuple[str, int, ast.Constant]]:
+def _shape_literals(
+    tree: ast.Module, functions: Sequence[str] = _SHAPE_FUNCTIONS
+) -> list[tuple[str, int, ast.Constant]]:
     """Numbers inside the shape functions; equal ones are told apart, for a height need not be a width."""
     out: list[tuple[str, int, ast.Constant]] = []
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name in _SHAPE_FUNCTIONS:
+        if isinstance(node, ast.FunctionDef) and node.name in functions:
             for item in ast.walk(node):
                 if isinstance(item, ast.Constant) and type(item.value) is int:
                     out.append((f"literal:{item.value}@{item.lineno}:{item.col_offset}", item.value, item))
@@ -196,6 +201,19 @@ def assignments(dims: Sequence[Dimension], rng: random.Random) -> list[tuple[str
         floor = tied({v: max(SMALL, v // factor) if v % SMALL == 0 else max(1, v // factor) for v in distinct})
         out.append((f"in proportion, at least {SMALL}", floor))
     out.append(("powers of two", each(lambda dim: rng.choice([16, 32]))))
+    if any(dim.constructor for dim in dims) and any(not dim.constructor for dim in dims):
+        # Channels keep the divisibility by a number of groups; batches and pictures may be anything.
+        for most, sizes in ((8, (2, 3, 7)), (16, (5, 9)), (32, (3, 11)), (8, (13, 17)), (4, (2, 19, 23))):
+            out.append(
+                (
+                    f"divisible by {most}",
+                    each(
+                        lambda dim, most=most, sizes=sizes: (
+                            math.gcd(dim.value, most) * rng.choice([1, 1, 3]) if dim.constructor else rng.choice(sizes)
+                        )
+                    ),
+                )
+            )
     unique: list[tuple[str, dict[str, int]]] = []
     for reason, assignment in out:
         if all(assignment != other for _, other in unique):
@@ -211,9 +229,15 @@ def trace_assignments(dims: Sequence[Dimension]) -> list[dict[str, int]]:
     by_name = {dim.name: TRACE_PRIMES[i % len(TRACE_PRIMES)] for i, dim in enumerate(dims)}
     by_value = {dim.name: TRACE_PRIMES[values.index(dim.value) % len(TRACE_PRIMES)] for dim in dims}
     out = [by_name, by_value]
+    # A group count or a number of heads divides one size, or several; those that a constructor is given come first.
+    channels = [dim for dim in dims if dim.constructor]
     for base in (by_name, by_value):
-        # A group count or a number of heads divides one size, or several.
         for factor in (2, 4, 8, 16, 32, 64):
             out.extend({**base, dim.name: factor * base[dim.name]} for dim in dims)
+            out.append({**base, **{dim.name: factor * base[dim.name] for dim in channels}})
             out.append({name: factor * value for name, value in base.items()})
-    return [item for item in out if math.prod(item.values()) <= _TRACE_ELEMENTS]
+    unique: list[dict[str, int]] = []
+    for item in out:
+        if item not in unique:
+            unique.append(item)
+    return unique

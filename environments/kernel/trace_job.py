@@ -68,6 +68,8 @@ _EXTRA = (
     "glu",
 )
 _SYMBOL = re.compile(r"\b[su]\d+\b")
+#: Most elements of inputs and state of an assignment that is traced.
+_MOST_ELEMENTS = 1 << 27
 
 
 class _NotTraceable(Exception):
@@ -118,6 +120,7 @@ def _trace(
 
     torch.manual_seed(0)
     task = load_task(source)
+    _small_enough(task)
     arguments, keywords = init_arguments(task)
     model = task.Model(*arguments, **keywords)
     inputs = list(task.get_inputs())
@@ -136,7 +139,8 @@ def _trace(
         warnings.simplefilter("ignore")
         # Without in-place operators: a running statistic that is updated becomes a value that nobody reads.
         pure = functionalize(operator, remove="mutations")
-        traced = make_fx(pure, decomposition_table=decompositions(), tracing_mode="symbolic")(state, *tensors)
+        with _lines_as_planes():
+            traced = make_fx(pure, decomposition_table=decompositions(), tracing_mode="symbolic")(state, *tensors)
     names = list(inspect.signature(model.forward).parameters)
     graph = _Export(traced, inputs, state, true_inputs, true_state, single[0], names).graph()
     by_name = {node["name"]: node for node in graph["nodes"]}
@@ -145,6 +149,55 @@ def _trace(
         if shape != list(true["shape"]):
             raise _NotTraceable(f"its sizes became numbers in tracing (an output of {shape} for {true['shape']})")
     return graph
+
+
+def _small_enough(task: Any) -> None:
+    """Refuse shapes that are large, or that the constructor does not take, before memory is spent on them."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        arguments, keywords = init_arguments(task)
+        model = task.Model(*arguments, **keywords)
+        tensors = [item for item in task.get_inputs() if isinstance(item, torch.Tensor)]
+        total = sum(item.numel() for item in [*tensors, *model.state_dict().values()])
+    if total > _MOST_ELEMENTS:
+        raise TaskError(f"{total} elements are too many to trace")
+
+
+def _lines_as_planes() -> Any:
+    """Return a mode in which one-dimensional max-pooling is a plane's with one row.
+
+    PyTorch computes the one-dimensional form on plain numbers, so its sizes could not be followed.
+    """
+    import torch
+    from torch.nn import functional
+    from torch.overrides import TorchFunctionMode
+
+    def one(value: Any) -> Any:
+        return value[0] if isinstance(value, (tuple, list)) else value
+
+    class Planes(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = dict(kwargs or {})
+            if func in (torch.max_pool1d, functional.max_pool1d_with_indices):
+                names = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+                given = {**dict(zip(names, args, strict=False)), **kwargs}
+                window = one(given["kernel_size"])
+                stride = one(given.get("stride"))
+                pooled = functional.max_pool2d_with_indices(
+                    given["input"].unsqueeze(-2),
+                    (1, window),
+                    (1, window if stride in (None, ()) else stride),
+                    (0, one(given.get("padding", 0))),
+                    (1, one(given.get("dilation", 1))),
+                    bool(given.get("ceil_mode", False)),
+                )
+                values, places = (item.squeeze(-2) for item in pooled)
+                return values if func is torch.max_pool1d else (values, places)
+            return func(*args, **kwargs)
+
+    return Planes()
 
 
 class _Export:

@@ -23,7 +23,7 @@ def replacement(graph: Graph, node: Node) -> list[Node]:
     """Return the nodes that stand for a convolution; the last one has its name.
 
     Raises:
-        Unsupported: the window is not constant, or a transposed convolution has groups.
+        Unsupported: the window is not constant.
     """
     x, weight = graph.nodes[node.args[0].name], graph.nodes[node.args[1].name]
     bias = node.args[2]
@@ -61,9 +61,9 @@ def replacement(graph: Graph, node: Node) -> list[Node]:
         opened = make("open", "aten.view", (Ref(gemm.name), ()), (*places, cols))
         result = make("back", "aten.permute", (Ref(opened.name), (0, rank + 1, *range(1, rank + 1))), node.shape)
     else:
-        if transposed:
-            raise Unsupported("a transposed convolution with groups")
-        taps = (weight.shape[1], *window)
+        # Input channels of a group.
+        share = f"({x.shape[1]}) // (({node.shape[1]}) // ({weight.shape[1]}))" if transposed else weight.shape[1]
+        taps = (share, *window)
         term = make("terms", "conv.terms", (Ref(x.name), Ref(weight.name)), (*node.shape, *taps), **facts)
         result = make("sum", "aten.sum", (Ref(term.name), tuple(range(rank + 2, 2 * rank + 3))), node.shape)
     if isinstance(bias, Ref):
@@ -126,18 +126,26 @@ def patches(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
 def terms(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
     """Write one product of a grouped convolution's sum: (batch, channel, place..., tap channel, offset...)."""
     x, weight = (kernel.graph.nodes[arg.name] for arg in node.args[:2])
-    rank = len(node.kwargs["window"])
+    facts = node.kwargs
+    rank = len(facts["window"])
     batch, channel = index[0], index[1]
     place, tap = index[2 : 2 + rank], index[2 + rank :]
     position, guards = _under(kernel, node, place, tap[1:], kernel.shape(x)[2:])
     # Output channels and input channels are dealt out to the groups in equal runs.
-    per_group = f"({kernel.size(x.shape[1])} // {kernel.size(weight.shape[1])})"
-    group = f"{wrap(channel.text)} // ({kernel.size(weight.shape[0])} // {per_group})"
-    text = f"({group}) * {kernel.size(weight.shape[1])} + {wrap(tap[0].text)}"
-    source = Index(text, channel.variables | tap[0].variables)
+    inside = kernel.size(node.shape[2 + rank])
+    variables = channel.variables | tap[0].variables
+    if facts["transposed"]:
+        outputs = kernel.size(weight.shape[1])
+        source = Index(f"({wrap(channel.text)} // {wrap(outputs)}) * {wrap(inside)} + {wrap(tap[0].text)}", variables)
+        at = [source, Index(f"{wrap(channel.text)} % {wrap(outputs)}", channel.variables), *tap[1:]]
+    else:
+        per_group = f"({kernel.size(x.shape[1])} // {wrap(inside)})"
+        group = f"{wrap(channel.text)} // ({kernel.size(weight.shape[0])} // {per_group})"
+        source = Index(f"({group}) * {wrap(inside)} + {wrap(tap[0].text)}", variables)
+        at = [channel, *tap]
     full = [batch, source, *position]
     value = kernel.guarded(x.name, full, guards, "0.0") if guards else kernel.value(x.name, full)
-    factor = kernel.value(weight.name, [channel, *tap])
+    factor = kernel.value(weight.name, at)
     return kernel.assign(
         ops.BINARY["aten.mul"].format(value.text, factor.text), node.dtype, value.variables | factor.variables
     )
