@@ -16,9 +16,10 @@ from typing import ClassVar
 from orienteer.kernels.blocks import ops
 from orienteer.kernels.blocks.emit import ORDERED, Unsupported, Value
 from orienteer.kernels.blocks.graph import Node
-from orienteer.kernels.blocks.index import Index, product, split
+from orienteer.kernels.blocks.index import Index, linear, product, split
 from orienteer.kernels.blocks.rows import Element
 from orienteer.kernels.blocks.rows import RowNest as BlockRowNest
+from orienteer.kernels.cpp.expression import STORED
 from orienteer.kernels.cpp.kernel import CppKernel, Lanes, Level, Loop, block, indent
 from orienteer.kernels.cpp.nests import PARALLEL_FROM, parallel_for, simd
 
@@ -200,6 +201,27 @@ class RowNest(BlockRowNest):
             self.row.lines.append(Loop([simd(kernel, clauses), head], turn))
         self.row.lines += after
         self.passes.append(level)
+
+    def _store_output(self) -> None:
+        kernel, node = self.kernel, self.node
+        rank = len(self.full)
+        whole = node.shape == self.full and (node.name != self.first.name or node.op in ORDERED)
+        trailing = self.dims == tuple(range(rank - len(self.dims), rank))
+        if not (kernel.plan.stream and self.form == "rows" and whole and trailing):
+            super()._store_output()
+            return
+        # The finished row is put together in the cache and then written past it.
+        kind = STORED[node.dtype]
+        self.scratch += [f"Scratch<{kind}> line_memory({self.count});", f"{kind}* const line = line_memory.data;"]
+        lead = [i for i in range(rank) if i not in self.dims]
+        row = linear([self.outer[i] for i in lead], [self.shape[i] for i in lead])
+        target = f"{kernel.pointer(node.name)} + ({kernel.cpp(row.text, 'int64')}) * {self.count}"
+
+        def work() -> None:
+            value = kernel.value(node.name, self._full_index())
+            kernel.scope.lines.append(f"line[r] = {kernel.stored_text(node.name, value)};")
+
+        self._in_pass(work, after=[f"stream_out({target}, line, {self.count} * (int64_t)sizeof({kind}));"])
 
     def _kept(self, name: str, index: Sequence[Index]) -> Value | None:
         """Return a value that an earlier pass computed for the same element, from the row in which it is kept."""

@@ -21,7 +21,8 @@ TASKS = (
 #: Other schedules, one for each family that has parameters of its own.
 OTHERS = {
     "add": {"stream": 1, "chunk": 512, "simdlen": 32},
-    "softmax": {"keep": 1, "rows": 4, "threads": 1},
+    "softmax": {"keep": 1, "stream": 1, "rows": 4, "threads": 1},
+    "cumsum": {"stream": 1},
     "half_layernorm": {"keep": 1, "simdlen": 16},
     "matmul_bias_gelu": {"mr": 14, "nv": 2, "vector": 64, "tile_m": 56, "tile_n": 64, "tile_k": 128},
     "conv2d": {"swap": 1, "mr": 4, "nv": 1, "vector": 16},

@@ -88,3 +88,28 @@ def test_only_the_candidates_own_lines_are_left_after_the_preprocessor():
 def test_garbage_is_no_object():
     for data in (b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\0" * 100, b"MZ" * 64):
         assert cpp_object.check(data).code == "object"
+
+
+def test_the_example_of_the_documentation_is_right(shared):
+    import re
+
+    from orienteer.environments.kernel.tasks import find_tasks
+    from orienteer.evaluators.kernel.cpu import CpuVerifier
+
+    text = (Path(__file__).parents[2] / "docs" / "cpu.md").read_text()
+    example = next(
+        part for part in re.findall(r"```c\+\+\n(.*?)```", text, re.S) if "sigmoid" not in part and "omp" in part
+    )
+    world = shared.world()
+    verifier = CpuVerifier(world, cases=3, seconds=0)
+    info = world.inspect(find_tasks(["sigmoid_gate"])[0])
+    verdict = verifier.judge(info, verifier.hidden_cases(info), example)
+    assert verdict.failed is None, verdict.failed
+
+
+def test_the_documentation_lists_the_headers():
+    from orienteer.evaluators.kernel.cpp_cheats import HEADERS
+
+    text = (Path(__file__).parents[2] / "docs" / "cpu.md").read_text()
+    for name in HEADERS:
+        assert f"`{name}`" in text or (name.endswith(".h") and f"`c{name[:-2]}`" in text), name
