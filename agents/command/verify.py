@@ -65,7 +65,9 @@ def _print(answer: dict[str, Any]) -> None:
         say(f"what to do: {answer['feedback']}")
     latency = answer["latency"]
     if latency is not None:
-        line = f"latency: {seconds(latency['seconds'])} ({latency['level']} {latency['device']}; {latency['how']})"
+        level = latency["level"]
+        where = level if latency["device"] in level else f"{level} {latency['device']}"
+        line = f"latency: {seconds(latency['seconds'])} ({where}; {latency['how']})"
         if latency.get("bottleneck"):
             line += f", bound by {latency['bottleneck']}"
         if latency.get("floor_s") is not None:

@@ -91,6 +91,7 @@ class EvoKernel(StagedSearch):
             run.target or "npu", settings.chip, settings.archs, settings.cases, hidden, settings.drafts == "plain"
         )
         kits.check(request)
+        self.check_memory(run)
         kept = run.first_state()
         rejected: dict[str, str] = dict(kept["rejected"]) if kept is not None else {}
         if kept is None:

@@ -19,7 +19,7 @@ from orienteer.agents.evokernel import stages
 from orienteer.agents.evokernel.memories import Memories, Policy, Situation
 from orienteer.agents.runtime.method import Ask, Candidate, Evaluation, Method, Outcome, Plain, Settings
 from orienteer.agents.runtime.run import Run
-from orienteer.errors import MissingPrerequisite
+from orienteer.errors import MissingPrerequisite, UsageError
 from orienteer.memory.experience.items import Item
 
 #: Kinds of items that a proposer can read at each stage.
@@ -69,6 +69,20 @@ class StagedSearch(Method):
         self.operators: dict[str, Operator] = {}
         #: What latencies and lessons hold for: a chip, an architecture, ``cpu``.
         self.device = ""
+
+    @staticmethod
+    def check_memory(run: Run) -> None:
+        """Check the choice of a memory before anything is opened.
+
+        Raises:
+            UsageError: it is neither a scope nor a file.
+        """
+        memory = search_settings(run).memory
+        if memory != "none" and memory not in _SCOPES and run.first_state() is None and not Path(memory).is_file():
+            raise UsageError(
+                f"the memory {memory!r} is no file",
+                f"give none, {', '.join(_SCOPES)} or what `agent memory export` wrote",
+            )
 
     def remember(self, run: Run, target: str) -> None:
         """Open the memory that the settings name; without what it needs the run goes on without one and says so."""
