@@ -3,9 +3,9 @@
 Three processes, pinned to the same cores: the job itself, which coordinates and runs nobody's code; a child that holds
 the candidate's library; a child that holds the task's ``Model``. The coordinator asks one after the other for a round
 of calls, in random order, so that what disturbs the machine disturbs both. Every round uses other inputs than the one
-before. Places of the outputs, chosen anew for every round, are poisoned before it and looked at after it; the
-coordinator's own clock stands beside what the children claim. Expected outputs lie in memory that the candidate's
-process has never had.
+before. Places of the outputs, chosen anew for every round, are poisoned before it and looked at after it; what the
+children claim is held against the processor time that the system accounts to them. Expected outputs lie in memory that
+the candidate's process has never had.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import mmap
 import os
 import random
+import resource
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,9 +44,9 @@ def measure(message: Message) -> Message:
     Header in: ``task`` (source), ``inputs``, ``state``, ``outputs`` (descriptions at the true shapes), ``threads``,
     ``cpus``, ``seconds`` (budget of the timed part), ``seed``, ``cache_bytes`` (inputs rotate over more than this),
     ``compiled`` (time ``torch.compile`` of the model as well, which takes many seconds).
-    The blob is the library. Header out: ``rounds`` (seconds a call: candidate, reference, compiled; the coordinator's
-    clock: outside), ``calls``, ``sets``, ``checks`` (worst deviation of looked-at outputs by round), ``full`` (of one
-    whole set), ``flops``, or ``error``.
+    The blob is the library. Header out: ``rounds`` (seconds a call: candidate, reference, compiled; outside: processor
+    time by thread as the system accounts it; preempted: how often it interrupted one of them), ``calls``, ``sets``,
+    ``checks`` (worst deviation of looked-at outputs by round), ``full`` (of one whole set), ``flops``, or ``error``.
     """
     header = message.header
     with contextlib.suppress(OSError):
@@ -94,6 +95,11 @@ class _Arena:
         self.held = [[_shared(byte_count(spec)) for spec in self.inputs] for _ in range(self.sets)]
         self.parameters = [_shared(byte_count(spec)) for spec in self.state]
         self.results = [[_shared(byte_count(spec)) for spec in self.outputs] for _ in range(self.sets)]
+
+
+def _preemptions() -> int:
+    """Return how often the system has taken a core away from this process's threads."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def _address(memory: mmap.mmap) -> int:
@@ -172,9 +178,8 @@ def _serve(serve: Callable[[], Callable[[Mapping[str, Any]], Any]], read: int, w
                 reply = {"value": answer(json.loads(line))}
             except Exception as error:
                 text = " ".join(str(error).split())
-                reply = {
-                    "error": f"{type(error).__name__}: {text if len(text) < 400 else text[:150] + ' ... ' + text[-250:]}"
-                }
+                short = text if len(text) < 400 else f"{text[:150]} ... {text[-250:]}"
+                reply = {"error": f"{type(error).__name__}: {short}"}
             os.write(write, json.dumps(reply).encode() + b"\n")
 
 
@@ -202,10 +207,10 @@ def _candidate(library: bytes, arena: _Arena, header: Mapping[str, Any]) -> Call
         if request["do"] == "prepare":
             return len(kept)
         chosen = [calls[number] for number in request["sets"]]
-        began = _clock()
+        before, began = _preemptions(), _clock()
         for arguments in chosen:
             forward(*arguments)
-        return (_clock() - began) / len(chosen)
+        return [(_clock() - began) / len(chosen), _preemptions() - before]
 
     return answer
 
@@ -274,10 +279,10 @@ def _reference(
             return prepare()
         chosen = [held[number] for number in request["sets"]]
         with torch.inference_mode():
-            began = _clock()
+            before, began = _preemptions(), _clock()
             for inputs in chosen:
                 called(*inputs)
-            return (_clock() - began) / len(chosen)
+            return [(_clock() - began) / len(chosen), _preemptions() - before]
 
     return answer
 
@@ -297,6 +302,7 @@ class _Rounds:
         self.arena, self.expected = arena, expected
         self.candidate, self.reference, self.compiled = candidate, reference, compiled
         self.budget = float(header["seconds"])
+        self.threads = int(header["threads"])
         self.random = random.Random(os.urandom(8))
         self.chance = np.random.default_rng(self.random.getrandbits(63))
         self.limit = max(20.0, 10 * self.budget)
@@ -306,10 +312,14 @@ class _Rounds:
         start = self.random.randrange(self.arena.sets)
         return [(start + i) % self.arena.sets for i in range(calls)]
 
-    def _timed(self, who: _Child, sets: Sequence[int]) -> tuple[float, float]:
-        began = _clock()
-        claimed = float(who.ask({"do": "time", "sets": list(sets)}, self.limit))
-        return claimed, (_clock() - began) / len(sets)
+    def _timed(self, who: _Child, sets: Sequence[int]) -> tuple[float, float, int]:
+        """Return what a process says a call took, its processor time by thread, and how often it was preempted."""
+        # The system's own account of the process, which waiting for a core does not lengthen: CPUCLOCK_SCHED of a pid.
+        account = (~who.pid << 3) | 2
+        before = time.clock_gettime(account)
+        claimed, preempted = who.ask({"do": "time", "sets": list(sets)}, self.limit)
+        used = time.clock_gettime(account) - before
+        return float(claimed), used / len(sets) / self.threads, int(preempted)
 
     def run(self) -> dict[str, Any]:
         """Warm up, measure, check."""
@@ -324,7 +334,11 @@ class _Rounds:
         checks: list[float] = []
         until = _clock() + self.budget
         while len(rounds) < MOST_ROUNDS:
-            if len(rounds) >= 2 and _clock() > until and (len(rounds) >= FEWEST_ROUNDS or slower > self.budget / 4):
+            enough = FEWEST_ROUNDS if slower <= self.budget / 4 else 2
+            over = _clock() - until
+            quiet = sum(item["preempted"] == 0 for item in rounds)
+            # On a busy machine a little longer, for rounds in which nobody was interrupted.
+            if over > 0 and len(rounds) >= enough and (quiet >= enough or over > self.budget):
                 break
             sets = self._pick(calls)
             places = self._poison(sorted(set(sets)))
@@ -339,6 +353,7 @@ class _Rounds:
                     "candidate": seen[self.candidate][0],
                     "reference": seen[self.reference][0],
                     "outside": seen[self.candidate][1],
+                    "preempted": sum(item[2] for item in seen.values()),
                     **({"compiled": seen[self.compiled][0]} if self.compiled is not None else {}),
                 }
             )

@@ -22,9 +22,11 @@ class Timing:
     speedup: float
     speedup_spread: tuple[float, float]
     rounds: int
+    #: Rounds that were interrupted and are not counted.
+    left_out: int
     calls: int
     sets: int
-    #: Least excess of the coordinator's clock over the candidate's claim.
+    #: Least excess of the candidate's processor time (by thread, as the system accounts it) over its claim.
     least_gap: float
     load: float
     #: Operations of the reference's matrix products and convolutions.
@@ -38,6 +40,7 @@ class Timing:
             "speedup": round(self.speedup, 4),
             "speedup_quartiles": [round(value, 4) for value in self.speedup_spread],
             "rounds": self.rounds,
+            "rounds_left_out": self.left_out,
             "calls_a_round": self.calls,
             "input_sets": self.sets,
             "load": round(self.load, 2),
@@ -64,8 +67,19 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
     return cut[0], cut[2]
 
 
-def _compiled(header: Mapping[str, Any], own: Sequence[float]) -> float | str | None:
-    rounds = header["rounds"]
+#: Undisturbed rounds that suffice to leave the others out.
+_ENOUGH = 5
+
+
+def undisturbed(rounds: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], int]:
+    """Return the rounds in which nobody was interrupted, if there are enough, else all; and how many are left out."""
+    quiet = [item for item in rounds if item.get("preempted", 0) == 0]
+    return (quiet, len(rounds) - len(quiet)) if len(quiet) >= _ENOUGH else (rounds, 0)
+
+
+def _compiled(
+    header: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]], own: Sequence[float]
+) -> float | str | None:
     if rounds and "compiled" in rounds[0]:
         pairs = zip(own, rounds, strict=True)
         return round(statistics.median(float(item["compiled"]) / max(a, 1e-12) for a, item in pairs), 4)
@@ -78,7 +92,7 @@ def summarise(header: Mapping[str, Any]) -> Timing:
     The ratio is taken within each round: candidate and reference run there within milliseconds of each other, so that
     a slow phase of a shared machine falls on both.
     """
-    rounds = header["rounds"]
+    rounds, left_out = undisturbed(header["rounds"])
     own = [float(item["candidate"]) for item in rounds]
     other = [float(item["reference"]) for item in rounds]
     ratios = [b / max(a, 1e-12) for a, b in zip(own, other, strict=True)]
@@ -89,10 +103,11 @@ def summarise(header: Mapping[str, Any]) -> Timing:
         speedup=statistics.median(ratios),
         speedup_spread=quartiles(ratios),
         rounds=len(rounds),
+        left_out=left_out,
         calls=int(header["calls"]),
         sets=int(header["sets"]),
         least_gap=min(float(item["outside"]) - float(item["candidate"]) for item in rounds),
         load=float(header["load"][0]),
         flops=float(header["flops"]),
-        compiled=_compiled(header, own),
+        compiled=_compiled(header, rounds, own),
     )

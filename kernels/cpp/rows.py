@@ -265,7 +265,7 @@ class RowNest(BlockRowNest):
             self.means[name] = super()._mean(element)
         return self.means[name]
 
-    def _accumulator(self, kind: str, identity: str, stem: str) -> tuple[str, list[str]]:
+    def _started(self, kind: str, identity: str, stem: str) -> tuple[str, list[str]]:
         """Return how an accumulator is written inside a pass, and the lines that declare it."""
         name = self.kernel.fresh(stem)
         if self.form != "columns":
@@ -279,7 +279,7 @@ class RowNest(BlockRowNest):
         kernel = self.kernel
         floating = dtype in ops.FLOATS
         identity = (self._FLOAT_IDENTITY if floating else self._WHOLE_IDENTITY)[kind]
-        name, start = self._accumulator(kernel.kind(dtype), identity, "acc")
+        name, start = self._started(kernel.kind(dtype), identity, "acc")
 
         def work() -> None:
             value = element()
@@ -302,7 +302,7 @@ class RowNest(BlockRowNest):
         if kernel.kind(dtype) == "bool":
             raise Unsupported(f"{kind} of booleans")
         best = self._fold(element, "amax" if kind == "argmax" else "amin", dtype)
-        name, start = self._accumulator("int64_t", self.count, "at")
+        name, start = self._started("int64_t", self.count, "at")
 
         def work() -> None:
             text = kernel.cpp(element().text, dtype)
@@ -322,7 +322,7 @@ class RowNest(BlockRowNest):
         value = kernel.value(source.name, self._full_index())
         kind = kernel.kind(node.dtype)
         summing = node.op == "aten.cumsum"
-        name, start = self._accumulator(kind, "0" if summing else "1", "carry")
+        name, start = self._started(kind, "0" if summing else "1", "carry")
         run = kernel.fresh("run")
         kernel.scope.lines.append(f"const {kind} {run} = {name} {'+' if summing else '*'} {kernel.cpp(value.text)};")
         self.carries.append((name, "\n".join(start), f"{name} = {run};"))

@@ -44,6 +44,18 @@ def test_torch_compile_is_paired_too_or_says_why_not():
     assert "torch_compile" not in summarise(header([1.0], [1.0])).facts()
 
 
+def test_interrupted_rounds_are_left_out_when_enough_others_remain():
+    quiet = header([1.0] * 6 + [50.0] * 8, [2.0] * 14)
+    for item in quiet["rounds"][6:]:
+        item["preempted"] = 3
+    timing = summarise(quiet)
+    assert (timing.seconds, timing.rounds, timing.left_out) == (1.0, 6, 8)
+    busy = header([1.0] * 4 + [50.0] * 8, [2.0] * 12)
+    for item in busy["rounds"][4:]:
+        item["preempted"] = 3
+    assert (summarise(busy).rounds, summarise(busy).left_out) == (12, 0)
+
+
 def test_quartiles():
     assert quartiles([3.0]) == (3.0, 3.0)
     assert quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == (2.0, 4.0)
@@ -63,7 +75,7 @@ def test_timed_calls_must_leave_right_outputs():
     assert unseen.kind == "mismatch"
 
 
-def test_a_claim_that_the_harness_own_clock_contradicts_is_refused():
+def test_a_claim_that_the_system_account_contradicts_is_refused():
     timing = summarise(header([1e-3] * 5, [1e-3] * 5))
     assert cpu._clock_agrees(timing) is None
     refused = cpu._clock_agrees(replace(timing, least_gap=5e-3))
