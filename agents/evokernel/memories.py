@@ -199,10 +199,11 @@ class Memories:
 
         The reward of refining is normalised by running statistics of its evidence level and device: levels never mix.
         """
-        if not items:
+        used = list(dict.fromkeys(item for item in items if item))
+        if not used:
             return
         reward = raw if stage == DRAFT else self.store.normalise(event, stage, f"{level}:{situation.device}", raw)
-        self.store.update(event, stage, list(items), situation.signature, reward, self.policy.alpha)
+        self.store.update(event, stage, used, situation.signature, reward, self.policy.alpha)
 
     def keep_kernel(
         self,

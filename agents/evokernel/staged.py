@@ -202,44 +202,49 @@ class StagedSearch(Method):
     def _keep(
         self, run: Run, memories: Memories, item: Plain, ask: Ask, candidate: Candidate, evaluation: Evaluation
     ) -> str:
-        """Keep what an attempt taught and reward what it used; returns the memory item of a feasible kernel."""
+        """Keep what an attempt taught and reward what it used; returns the memory item of a feasible kernel.
+
+        A refined kernel and a change that helped are born with one update by their own reward, so that a fast variant
+        is worth more as a start point, and a good change more as advice, than one of which nothing is known.
+        """
         stage = str(ask.directive["stage"])
-        feasible = evaluation.status == "ok"
-        latency = evaluation.score
         measured = evaluation.metrics.get("latency") or {}
-        level = str(measured.get("level") or (self.measured(run, ask.directive.get("point"))).get("level", ""))
+        level = str(measured.get("level") or self.measured(run, ask.directive.get("point")).get("level", ""))
         situation = self.situation(run, ask.task, ask.directive.get("point"))
-        event = f"{run.id}:{ask.step}:{ask.slot}"
-        used = list(candidate.notes.get("used", ()))
-        facts: Plain = {
-            key: candidate.notes[key] for key in ("schedule", "moves", "change") if candidate.notes.get(key)
-        }
-        if stage == stages.REFINE:
-            raw = stages.refine_reward(latency if feasible else None, item["best_latency"])
-            memories.reward(event, stage, situation, level, [ask.directive["point_item"], *used], raw)
+        notes = candidate.notes
+        used = list(notes.get("used", ()))
+        facts: Plain = {key: notes[key] for key in ("schedule", "moves", "change") if notes.get(key)}
+        feasible, latency = evaluation.status == "ok", evaluation.score
+        kernel = ""
+        born: list[str] = []
+        if feasible:
+            if latency is not None:
+                facts |= {"latency": measured.get("seconds", latency), "bottleneck": measured.get("bottleneck", "")}
+            kernel = memories.keep_kernel(
+                situation,
+                candidate=candidate.id,
+                content_sha=candidate.sha,
+                stage=stage,
+                evidence=level or evaluation.evidence,
+                champion=not item.get("draft") or (latency is not None and latency < item["best_latency"]),
+                facts=facts,
+            )
+            born.append(kernel)
         else:
-            memories.reward(event, stage, situation, level, used, stages.draft_reward(feasible))
-        if not feasible:
             assert evaluation.failure is not None
             memories.keep_failure(situation, stage, evaluation.failure.kind, evaluation.failure.message, facts)
-            return ""
-        if latency is not None:
-            facts |= {"latency": measured.get("seconds", latency), "bottleneck": measured.get("bottleneck", "")}
-        if stage == stages.REFINE and latency is not None:
-            ratio = ask.directive["latency"] / latency
-            memories.keep_change(
-                situation, level, candidate.notes.get("moves", ()), ratio, str(candidate.notes.get("change", ""))
-            )
-        champion = not item.get("draft") or (latency is not None and latency < item["best_latency"])
-        return memories.keep_kernel(
-            situation,
-            candidate=candidate.id,
-            content_sha=candidate.sha,
-            stage=stage,
-            evidence=level or evaluation.evidence,
-            champion=champion,
-            facts=facts,
-        )
+        event = f"{run.id}:{ask.step}:{ask.slot}"
+        if stage == stages.DRAFT:
+            memories.reward(event, stage, situation, level, used, stages.draft_reward(feasible))
+            return kernel
+        if feasible and latency is not None:
+            gain = ask.directive["latency"] / latency
+            change = memories.keep_change(situation, level, notes.get("moves", ()), gain, str(notes.get("change", "")))
+            if change is not None and gain > 1:
+                born.append(change)
+        raw = stages.refine_reward(latency if feasible else None, item["best_latency"])
+        memories.reward(event, stage, situation, level, [ask.directive["point_item"], *used, *born], raw)
+        return kernel
 
     def context(self, directive: Mapping[str, Any]) -> list[Item]:
         """Return the memory items that an ask was given."""
