@@ -30,10 +30,22 @@ def verify_kernel(
     archs: Sequence[str] = ("sm_90",),
     cases: int = 6,
     seed: int = 0,
+    threads: int | None = None,
+    compiled: bool = False,
     sandbox: str = "auto",
     allow_unsafe: bool = False,
 ) -> dict[str, Any]:
     """Judge a kernel file for a task on a target.
+
+    Args:
+        candidate: the file.
+        task: name of a shipped task, or a task file.
+        target: ``npu``, ``triton`` or ``cpu``.
+        home: where toolchains are.
+        chip, archs: for ``npu`` and ``triton``.
+        cases, seed: hidden cases, and what decides them.
+        threads, compiled: for ``cpu``: threads (None: every core), and whether torch.compile is timed too.
+        sandbox, allow_unsafe: where the candidate runs.
 
     Returns:
         ``verdict`` (``feasible``, ``rejected`` or ``undecided``), ``class`` and ``code`` of a rejection, ``feedback``
@@ -47,7 +59,7 @@ def verify_kernel(
     tasks = find_tasks([task])
     if len(tasks) != 1:
         raise UsageError(f"{task} holds {len(tasks)} tasks; a candidate is judged against one", "name the task's file")
-    request = kits.Request(target, chip, list(archs), cases, seed)
+    request = kits.Request(target, chip, list(archs), cases, seed, threads=threads, compiled=compiled)
     kits.check(request)
     world = KernelWorld.open(sandbox, allow_unsafe=allow_unsafe)
     try:

@@ -22,6 +22,10 @@ def verify_kernel(
     arch: Annotated[
         list[str] | None, typer.Option("--arch", metavar="NAME", help="GPU architecture for triton; may be repeated.")
     ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, metavar="N", help="Threads for cpu (default: every core).")
+    ] = None,
+    compiled: Annotated[bool, typer.Option("--torch-compile", help="For cpu: time torch.compile too.")] = False,
     cases: Annotated[int, typer.Option("--cases", min=1, max=16, metavar="N", help="Hidden cases.")] = 6,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides the hidden cases.")] = 0,
     sandbox: o.Sandbox = "auto",
@@ -42,6 +46,8 @@ def verify_kernel(
         archs=tuple(arch or ("sm_90",)),
         cases=cases,
         seed=seed,
+        threads=threads,
+        compiled=compiled,
         sandbox=sandbox,
         allow_unsafe=allow_unsafe,
     )

@@ -39,6 +39,10 @@ class Request:
     seed: int
     #: Let the offline proposer draft with a textbook schedule instead of the target's own.
     plain: bool = False
+    #: Of the cpu target: threads (None: every core), seconds of measuring, and whether torch.compile is timed too.
+    threads: int | None = None
+    seconds: float = 1.5
+    compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,12 +118,20 @@ def _cpu(request: Request, world: KernelWorld, home: Path) -> Kit:
     from orienteer.evaluators.kernel.cpu import CpuVerifier
     from orienteer.kernels.cpp.search import CppSearch
 
-    verifier = CpuVerifier(world, cases=request.cases, seed=request.seed, home=home)
+    verifier = CpuVerifier(
+        world,
+        cases=request.cases,
+        seed=request.seed,
+        home=home,
+        threads=request.threads,
+        seconds=request.seconds,
+        compiled=request.compiled,
+    )
     return Kit(
         target="cpu",
         device="cpu",
         verifier=verifier,
-        search=CppSearch(),
+        search=CppSearch(verifier.threads),
         suffix=".cpp",
         media="text/x-c++",
         provenance={"target": "cpu", **verifier.provenance(), **_versions("torch")},

@@ -54,6 +54,9 @@ class EvoKernelSettings(SearchSettings):
         ["sm_90", "sm_80", "sm_100", "gfx942"],
         description="GPU architectures for --target triton; refining ranks by the first one",
     )
+    threads: int | None = Field(None, ge=1, le=1024, description="threads for --target cpu; every core if unset")
+    measure_seconds: float = Field(1.5, gt=0, le=600, description="seconds of measuring a candidate on --target cpu")
+    torch_compile: bool = Field(False, description="time torch.compile too on --target cpu (half a minute a candidate)")
     cases: int = Field(6, ge=1, le=16, description="hidden cases per candidate")
     drafts: Literal["tuned", "plain"] = Field(
         "tuned", description="first schedule of the offline proposer: the target's own or a textbook's"
@@ -88,7 +91,15 @@ class EvoKernel(StagedSearch):
         settings = _settings(run)
         hidden = run.seed if settings.hidden_seed is None else settings.hidden_seed
         request = kits.Request(
-            run.target or "npu", settings.chip, settings.archs, settings.cases, hidden, settings.drafts == "plain"
+            target=run.target or "npu",
+            chip=settings.chip,
+            archs=settings.archs,
+            cases=settings.cases,
+            seed=hidden,
+            plain=settings.drafts == "plain",
+            threads=settings.threads,
+            seconds=settings.measure_seconds,
+            compiled=settings.torch_compile,
         )
         kits.check(request)
         self.check_memory(run)

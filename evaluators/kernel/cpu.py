@@ -7,6 +7,7 @@ beside the outputs was changed), ``measure`` (E4: timed against PyTorch at the t
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,6 +74,8 @@ class CpuVerifier:
         self.roofline = Roofline(world, self.compiler, home, self.cpus[: self.threads])
         self._libraries: dict[str, Compiled] = {}
         self._lock = threading.Lock()
+        #: A measurement runs alone: nothing else of this run may work beside it.
+        self._alone = threading.Lock() if seconds > 0 else contextlib.nullcontext()
 
     def settings(self) -> dict[str, Any]:
         """Return everything on which a verdict depends besides task and candidate."""
@@ -111,6 +114,10 @@ class CpuVerifier:
         static = _static(cpp_cheats.check(source))
         if static.status == "failed":
             return Verdict((static,), "")
+        with self._alone:
+            return self._judge(info, hidden, source, static)
+
+    def _judge(self, info: TaskInfo, hidden: HiddenCases, source: str, static: Gate) -> Verdict:
         compiled = self._library(source)
         gates = [static, self._compile(compiled)]
         if gates[-1].status == "failed":
