@@ -163,12 +163,15 @@ def bench_cpu(
     task: Tasks = None,
     iterations: Annotated[int, typer.Option("--iterations", min=2, max=200, metavar="T", help="Attempts a task.")] = 12,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Everything random derives from it.")] = 0,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, metavar="N", help="Threads (default: every core).")
+    ] = None,
     json_: o.Json = False,
 ) -> None:
     """Search C++ kernels and measure the best against their own first draft and PyTorch eager, side by side."""
     from orienteer.agents.evokernel.bench_cpu import measured
 
-    document = measured(task or [], iterations, seed)
+    document = measured(task or [], iterations, seed, threads)
     if json_:
         print_json(document)
         return

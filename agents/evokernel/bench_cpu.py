@@ -20,16 +20,17 @@ from orienteer.environments.kernel.world import BadTask, KernelWorld
 from orienteer.evaluators.kernel.verdict import Latency
 
 #: Measurements of each kernel after the search; the median of their ratios counts.
-_AGAIN = 3
+_AGAIN = 2
 
 
-def measured(tasks: Sequence[str], iterations: int, seed: int) -> dict[str, Any]:
+def measured(tasks: Sequence[str], iterations: int, seed: int, threads: int | None = None) -> dict[str, Any]:
     """Search on the cpu target and measure the outcome again.
 
     Args:
         tasks: as ``agent run --task``; none means all shipped ones.
         iterations: verifications per task (T).
         seed: of the run; the second measurement has inputs of another one.
+        threads: of kernels and reference; None: every core.
 
     Returns:
         ``rows`` for people, ``tasks`` (name, ``over_draft``, ``over_reference``, ``status``) and ``summary``: median
@@ -38,11 +39,11 @@ def measured(tasks: Sequence[str], iterations: int, seed: int) -> dict[str, Any]
     with tempfile.TemporaryDirectory(prefix="orienteer-bench-") as folder:
         report = start_run(
             RunConfig(
-                "evokernel", tuple(tasks), "cpu", {"iterations": iterations, "memory": "run"}, seed, "offline",
+                "evokernel", tuple(tasks), "cpu", {"iterations": iterations, "memory": "run", "threads": threads}, seed, "offline",
                 home=Path(folder), workers=1, handle_signals=False,
             )
         )  # fmt: skip
-        found = _again(report.result["tasks"], tasks, seed + 1, Path(folder))
+        found = _again(report.result["tasks"], tasks, seed + 1, Path(folder), threads)
     rows = [
         {
             "task": item["task"],
@@ -60,15 +61,17 @@ def measured(tasks: Sequence[str], iterations: int, seed: int) -> dict[str, Any]
         name: summarise([item[key] for item in found if item.get(key) is not None])
         for name, key in (("best over first draft", "over_draft"), ("best over PyTorch eager", "over_reference"))
     }
-    return {"iterations": iterations, "rows": rows, "tasks": found, "summary": summary}
+    return {"iterations": iterations, "threads": threads, "rows": rows, "tasks": found, "summary": summary}
 
 
-def _again(proven: Sequence[dict[str, Any]], specs: Sequence[str], seed: int, home: Path) -> list[dict[str, Any]]:
+def _again(
+    proven: Sequence[dict[str, Any]], specs: Sequence[str], seed: int, home: Path, threads: int | None
+) -> list[dict[str, Any]]:
     sources = {task.name: task for task in find_tasks(specs)}
     world = KernelWorld.open("auto")
     found: list[dict[str, Any]] = []
     try:
-        kit = kits.open_kit(kits.Request("cpu", "", (), 1, seed), world, home)
+        kit = kits.open_kit(kits.Request("cpu", "", (), 1, seed, threads=threads), world, home)
         for row in proven:
             item: dict[str, Any] = {"task": row["task"], "status": row["status"], "attempts": row["attempts"]}
             found.append(item)
