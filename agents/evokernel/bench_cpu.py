@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,9 @@ def measured(tasks: Sequence[str], iterations: int, seed: int, threads: int | No
         and quartiles of both ratios over the proven tasks.
     """
     with tempfile.TemporaryDirectory(prefix="orienteer-bench-") as folder:
-        report = start_run(
-            RunConfig(
-                "evokernel", tuple(tasks), "cpu", {"iterations": iterations, "memory": "run", "threads": threads}, seed, "offline",
-                home=Path(folder), workers=1, handle_signals=False,
-            )
-        )  # fmt: skip
+        settings = {"iterations": iterations, "memory": "run", "threads": threads}
+        config = RunConfig("evokernel", tuple(tasks), "cpu", settings, seed, "offline", workers=1, home=Path(folder))
+        report = start_run(replace(config, handle_signals=False))
         found = _again(report.result["tasks"], tasks, seed + 1, Path(folder), threads)
     rows = [
         {
