@@ -14,8 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orienteer.environments.execution.results import Message
+from orienteer.environments.kernel.interpreting import Interpreter
 from orienteer.environments.kernel.load import describe_error, load_module
-from orienteer.environments.kernel.recording import grid_of, patch_tuners
+from orienteer.environments.kernel.recording import grid_of
+from orienteer.environments.kernel.snapshot import Snapshot
 from orienteer.environments.kernel.tensors import Guarded, describe, from_bytes, to_bytes
 from orienteer.environments.kernel.watching import Watch, refuse_host_arguments
 
@@ -37,10 +39,13 @@ class Refused(Exception):
 def run_candidate(message: Message) -> Message:
     """Run a candidate on cases.
 
-    Header in: ``source`` and ``cases`` (as from ``reference_cases``, without the expected values, plus ``strided``).
-    Header out: ``cases`` in order with ``calls`` (``outputs`` descriptions with blob numbers), ``launches``,
-    ``library_calls``, ``mutated``, ``overrun``, ``reused`` (an earlier call's output changed in a later one), ``idle``
-    (outputs that stay the same with kernels switched off), or ``error`` with ``kind``.
+    Header in: ``source`` and ``cases`` (as from ``reference_cases``, without the expected values, plus ``strided``,
+    ``backward`` and ``forward_order``). Every second call of a case runs the program instances of its launches from the
+    last to the first; with ``backward`` the first call does, with ``forward_order`` none. Header out: ``cases`` in
+    order with ``calls`` (``outputs`` descriptions with blob numbers), ``launches``, ``library_calls``, ``mutated``,
+    ``overrun``, ``reused`` (an earlier call's output changed in a later one), ``state`` (what the model holds and a
+    call changed), ``race`` (what two instances of a launch do to one element), ``idle`` (outputs that stay the same
+    with kernels switched off), or ``error`` with ``kind``.
     """
     os.environ.setdefault("TRITON_INTERPRET", "1")
     harness = _Harness()
@@ -84,6 +89,9 @@ class _Harness:
         self.launches: dict[str, int] = {}
         self.active = True
         self.notes: set[str] = set()
+        self.interpreter = Interpreter(self.notes.add)
+        self.race: str | None = None
+        self.call = 0
         original = InterpretedFunction.run
         harness = self
 
@@ -102,22 +110,50 @@ class _Harness:
                 raise ValueError(f"{name}: a grid of {math.prod(sizes)} instances at a small shape")
             if harness.active:
                 with _disable_current_modes():
-                    original(function, *args, grid=sizes, warmup=False, **kwargs)
+                    found = harness.interpreter.launch(
+                        lambda: original(function, *args, grid=sizes, warmup=False, **kwargs),
+                        name,
+                        watched=harness.race is None,
+                    )
+                harness.race = harness.race or found
             return None
 
         InterpretedFunction.run = run
-        patch_tuners(self.notes.add)
+        self._tuners()
+
+    def _tuners(self) -> None:
+        """Let every call of an autotuned kernel run with the next of its configurations: all are judged in turn."""
+        from triton.runtime.autotuner import Autotuner
+
+        original = Autotuner.run
+        harness = self
+
+        def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            configs = tuner.configs
+            if len(configs) > 1:
+                harness.notes.add(f"autotune: {len(configs)} configurations, tried in turn; the first one was compiled")
+            # Nothing is timed where there is no device.
+            tuner.configs = [configs[harness.call % len(configs)]]
+            try:
+                return original(tuner, *args, **kwargs)
+            finally:
+                tuner.configs = configs
+
+        Autotuner.run = run
 
     def run(self, factory: type, case: Mapping[str, Any], data: Sequence[bytes], blobs: list[bytes]) -> dict[str, Any]:
         """Run one case: a fresh instance, called once for every input set with the same tensors refilled."""
         import torch
 
         self.launches = {}
+        self.race = None
         arguments, keywords = case["init"]
         torch.manual_seed(0)
         model = factory(*arguments, **keywords)
         if not isinstance(model, torch.nn.Module):
             raise Refused("contract", "ModelNew must be an nn.Module")
+        if "dtype" in case:
+            torch.nn.Module.to(model, getattr(torch, case["dtype"]))
         state = self._load_state(model, case["state"], data)
         held: list[Guarded | None] = []
         inputs: list[Any] = []
@@ -129,10 +165,13 @@ class _Harness:
                 guard = Guarded(spec["shape"], getattr(torch, spec["dtype"]), strided=case.get("strided", False))
                 held.append(guard)
                 inputs.append(guard.tensor)
-        calls, library, mutated, overrun, reused = [], set(), False, False, False
+        calls, library, mutated, overrun, reused, changed = [], set(), False, False, False, ""
+        snapshot = Snapshot(model, moving=case.get("moving", ()))
         earlier: list[tuple[Any, bytes]] = []
         with torch.no_grad():
-            for call in case["calls"]:
+            for number, call in enumerate(case["calls"]):
+                backward = (number % 2 == 1) != bool(case.get("backward"))
+                self.interpreter.reversed = backward and not case.get("forward_order")
                 originals = []
                 for holder, spec in zip(held, call["inputs"], strict=True):
                     if holder is not None:
@@ -142,6 +181,8 @@ class _Harness:
                 watch = Watch()
                 with watch:
                     result = model(*inputs)
+                self.call += 1
+                changed = changed or snapshot.changed()
                 outputs = self._outputs(result)
                 library |= watch.library_calls
                 overrun |= not watch.intact() or not all(
@@ -159,6 +200,7 @@ class _Harness:
                     sent.append({**describe(output), "blob": len(blobs) - 1})
                 calls.append(sent)
             launches = dict(self.launches)
+            self.interpreter.reversed = False
             idle = self._idle(model, inputs, outputs) if case.get("probe_idle") else False
         return {
             "calls": calls,
@@ -167,6 +209,8 @@ class _Harness:
             "mutated": mutated,
             "overrun": overrun,
             "reused": reused,
+            "state": changed,
+            "race": self.race,
             "idle": idle,
         }
 

@@ -25,7 +25,13 @@ DISTRIBUTIONS = {
     "small": "the task's own, times 0.001",
     "sparse": "half of the elements zero",
     "stepped": "multiples of 0.5, so that equal values occur",
+    "special": "the task's own, with a few elements infinite, NaN, minus zero, denormal or large",
+    "zeros": "all zero",
 }
+#: An output is examined for signs of a task that is easily fooled from this many elements on.
+_EXAMINED = 8
+#: Below this range, deviation or variation an output tells little (robust-kbench's task filter).
+_NARROW = 0.01
 
 
 #: What can be sent, compared and made into a kernel's argument.
@@ -135,10 +141,12 @@ def _plain(value: Any) -> Any:
 def reference_cases(message: Message) -> Message:
     """Compute the reference on hidden cases, natively and in float64.
 
-    Header in: ``cases``, each with ``source`` (rewritten to the case's shapes), ``seed``, ``distribution`` and
-    ``calls`` (how many input sets for one instance). Header out: ``cases`` in the same order, each either
-    ``{"error": ..., "defect": bool}`` (a defect rules the whole task out) or the descriptions of ``init``, ``state``
-    and ``calls`` (``inputs``, ``expected``, ``exact``), whose blobs follow in that order.
+    Header in: ``cases``, each with ``source`` (rewritten to the case's shapes), ``seed``, ``distribution``, ``calls``
+    (how many input sets for one instance) and perhaps ``dtype`` (floating-point inputs and state are cast to it).
+    Header out: ``cases`` in the same order, each either ``{"error": ..., "defect": bool}`` (a defect rules the whole
+    task out) or the descriptions of ``init``, ``state`` and ``calls`` (``inputs``, ``expected``, ``exact``), whose
+    blobs follow in that order, with ``moving`` (buffers that a call changes) and ``signs`` (see :func:`_signs`; None
+    where the outputs are too few to tell).
     """
     blobs: list[bytes] = []
     out = [_reference_case(case, blobs) for case in message.header["cases"]]
@@ -159,33 +167,44 @@ def _reference_case(case: Mapping[str, Any], blobs: list[bytes]) -> dict[str, An
         task = load_task(case["source"])
         _, model = _instantiate(task)
         _perturb(model)
+        dtype = getattr(torch, case["dtype"]) if "dtype" in case else None
+        if dtype is not None:
+            model = model.to(dtype)
         arguments, keywords = init_arguments(task)
         state = [{"name": name, **put(value)} for name, value in model.state_dict().items()]
         frozen = {name: value.clone() for name, value in model.state_dict().items()}
-        calls = []
+        calls, moving, results = [], set(), []
         for call in range(case["calls"]):
             torch.manual_seed(case["seed"] + 1 + call)
             inputs = [_fill(item, case["distribution"]) for item in task.get_inputs()]
+            if dtype is not None:
+                inputs = [item.to(dtype) if _floating(item) else item for item in inputs]
             kept = [item.clone() if isinstance(item, torch.Tensor) else item for item in inputs]
             _small_enough([*inputs, *frozen.values()])
             expected = _run(model, inputs)
             _small_enough(expected)
             if any(isinstance(a, torch.Tensor) and not _same(a, b) for a, b in zip(inputs, kept, strict=True)):
                 raise TaskDefect("the reference changes its inputs; in-place operators are not supported")
+            moving |= {name for name, value in model.state_dict().items() if not _same(value, frozen[name])}
             model.load_state_dict(frozen)
             again = _run(model, [k.clone() if isinstance(k, torch.Tensor) else k for k in kept])
             model.load_state_dict(frozen)
             if not all(_same(a, b) for a, b in zip(expected, again, strict=True)):
                 raise TaskDefect("the reference is not deterministic (dropout or another random operator)")
-            if call == 0 and not _determined_by_state(task, case["seed"], frozen, kept, expected):
+            if call == 0 and not _determined_by_state(task, case["seed"], frozen, kept, expected, dtype):
                 raise TaskDefect("the reference holds random tensors that are neither parameters nor buffers")
-            if case["distribution"] != "given" and _spoiled(task, case, call, model, frozen, expected):
+            exact = _exact(task, frozen, kept, expected)
+            if case["distribution"] == "special":
+                if not all(_agree(a, b) for a, b in zip(expected, exact, strict=True)):
+                    raise TaskError("with special values the reference differs between float32 and float64")
+            elif case["distribution"] != "given" and _spoiled(task, case, call, model, frozen, expected):
                 raise TaskError(f"the distribution {case['distribution']!r} leaves the operator's domain")
+            results.append((kept, expected))
             calls.append(
                 {
                     "inputs": [put(k) if isinstance(k, torch.Tensor) else {"value": _plain(k)} for k in kept],
                     "expected": [put(item) for item in expected],
-                    "exact": [put(item) for item in _exact(task, frozen, kept, expected)],
+                    "exact": [put(item) for item in exact],
                 }
             )
     except BaseException as error:
@@ -194,7 +213,78 @@ def _reference_case(case: Mapping[str, Any], blobs: list[bytes]) -> dict[str, An
             str(error) if isinstance(error, TaskError) else f"the reference raises {describe_error(error, 'task.py')}"
         )
         return {"error": text, "defect": isinstance(error, TaskDefect)}
-    return {"init": _plain((arguments, keywords)), "state": state, "calls": calls}
+    signs = _signs(task, case, frozen, results) if case["distribution"] == "given" and dtype is None else None
+    return {
+        "init": _plain((arguments, keywords)),
+        "state": state,
+        "calls": calls,
+        "moving": sorted(moving),
+        "signs": signs,
+    }
+
+
+def _floating(item: Any) -> bool:
+    return bool(hasattr(item, "dtype") and item.dtype.is_floating_point)
+
+
+def _agree(left: Any, right: Any) -> bool:
+    """True when NaN and the infinities stand at the same places."""
+    import torch
+
+    one, other = left.double(), right.double()
+    return bool(
+        torch.equal(torch.isnan(one), torch.isnan(other))
+        and torch.equal(torch.isposinf(one), torch.isposinf(other))
+        and torch.equal(torch.isneginf(one), torch.isneginf(other))
+    )
+
+
+def _signs(
+    task: Any, case: Mapping[str, Any], frozen: Mapping[str, Any], results: list[tuple[list[Any], list[Any]]]
+) -> list[str] | None:
+    """Return the signs of a task whose result can be had without its work, after robust-kbench's task filter.
+
+    ``ignores-inputs`` (other inputs, same outputs), ``constant`` (one value everywhere), ``ignores-parameters`` (other
+    parameters, same outputs), ``narrow-range`` (all within 0.01 of zero), ``low-deviation`` (standard deviation below
+    0.01), ``low-variation`` (along some axis the mean deviation is below 0.01). None where outputs are too small to
+    tell.
+    """
+    import torch
+
+    outputs = [[item.double() for item in expected] for _, expected in results]
+    if max(item.numel() for item in outputs[0]) < _EXAMINED and len(outputs) < 2:
+        return None
+    out = []
+    if all(_same(a, b) for other in outputs[1:] for a, b in zip(outputs[0], other, strict=True)):
+        out.append("ignores-inputs")
+    parameters = any(_floating(value) and value.numel() for value in frozen.values())
+    if parameters and _parameters_ignored(task, case["seed"], *results[0]):
+        out.append("ignores-parameters")
+    large = [item for item in outputs[0] if item.numel() >= _EXAMINED]
+    if not large:
+        return out or None
+    if all(bool((item == item.flatten()[0]).all()) for item in large):
+        out.append("constant")
+    if all(float(item.abs().max()) <= _NARROW for item in large):
+        out.append("narrow-range")
+    if all(float(item.std()) < _NARROW for item in large):
+        out.append("low-deviation")
+    axes = [(item, axis) for item in large for axis in range(item.dim()) if item.shape[axis] > 1]
+    if any(float(torch.std(item, dim=axis).mean()) < _NARROW for item, axis in axes):
+        out.append("low-variation")
+    return out
+
+
+def _parameters_ignored(task: Any, seed: int, inputs: list[Any], expected: list[Any]) -> bool:
+    """Return whether an instance with other parameters gives the same outputs."""
+    import torch
+
+    torch.manual_seed(seed + 104729)
+    arguments, keywords = init_arguments(task)
+    model = task.Model(*arguments, **keywords)
+    _perturb(model)
+    other = _run(model, [item.clone() if isinstance(item, torch.Tensor) else item for item in inputs])
+    return len(other) == len(expected) and all(_same(a, b) for a, b in zip(other, expected, strict=True))
 
 
 def _small_enough(values: list[Any]) -> None:
@@ -240,8 +330,12 @@ def _perturb(model: Any) -> None:
 def _fill(item: Any, distribution: str) -> Any:
     import torch
 
-    if not isinstance(item, torch.Tensor) or not item.dtype.is_floating_point or distribution == "given":
+    if not _floating(item) or distribution == "given":
         return item
+    if distribution == "zeros":
+        return torch.zeros_like(item)
+    if distribution == "special":
+        return _special(item)
     if distribution == "wide":
         return (torch.randn_like(item.float()) * 3).to(item.dtype)
     if distribution == "large":
@@ -257,6 +351,22 @@ def _fill(item: Any, distribution: str) -> Any:
     raise ValueError(f"unknown distribution {distribution!r}")
 
 
+def _special(item: Any) -> Any:
+    """Replace a few elements; places and order of the values come from the seed that is set."""
+    import torch
+
+    limits = torch.finfo(item.dtype)
+    values = [float("inf"), float("-inf"), float("nan"), -0.0, limits.tiny / 4, limits.max**0.5 / 16]
+    out = item.clone().contiguous()
+    flat = out.view(-1)
+    count = min(len(values), max(1, flat.numel() // 8))
+    if flat.numel():
+        places = torch.randperm(flat.numel())[:count]
+        chosen = torch.tensor(values, dtype=torch.float64)[torch.randperm(len(values))[:count]]
+        flat[places] = chosen.to(item.dtype)
+    return out
+
+
 def _spoiled(task: Any, case: Mapping[str, Any], call: int, model: Any, frozen: Any, expected: list[Any]) -> bool:
     """True when a distribution makes the reference non-finite although the task's own inputs do not."""
     import torch
@@ -270,7 +380,7 @@ def _spoiled(task: Any, case: Mapping[str, Any], call: int, model: Any, frozen: 
 
 
 def _determined_by_state(
-    task: Any, seed: int, frozen: Mapping[str, Any], inputs: list[Any], expected: list[Any]
+    task: Any, seed: int, frozen: Mapping[str, Any], inputs: list[Any], expected: list[Any], dtype: Any = None
 ) -> bool:
     """Return True when another instance with the same parameters and buffers computes the same."""
     import torch
@@ -278,6 +388,8 @@ def _determined_by_state(
     torch.manual_seed(seed + 7919)
     arguments, keywords = init_arguments(task)
     model = task.Model(*arguments, **keywords)
+    if dtype is not None:
+        model = model.to(dtype)
     model.load_state_dict(dict(frozen))
     other = _run(model, [item.clone() if isinstance(item, torch.Tensor) else item for item in inputs])
     return len(other) == len(expected) and all(_same(a, b) for a, b in zip(other, expected, strict=True))

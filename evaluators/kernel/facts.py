@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from orienteer.environments.kernel.tensors import array
 from orienteer.environments.kernel.world import TaskInfo
-from orienteer.evaluators.kernel.compare import compare
+from orienteer.evaluators.kernel.compare import RELATIVE, compare
 from orienteer.evaluators.kernel.verdict import Gate
+
+
+@dataclass(frozen=True)
+class HiddenCases:
+    """Small shapes and values that a candidate never sees in advance, with what the reference gives for them."""
+
+    cases: Sequence[Mapping[str, Any]]
+    blobs: tuple[bytes, ...]
+    #: In words, for the record.
+    described: Sequence[str]
+    #: Signs that the task is easily fooled: ``narrow-range``, ``low-variation`` ...; see :mod:`.hidden`.
+    flags: tuple[str, ...] = ()
+    #: One small case in each further dtype in which the reference runs; ``dtype`` names it. Their blobs are among
+    #: ``blobs``.
+    dtype_cases: Sequence[Mapping[str, Any]] = ()
+
 
 #: Most elements by the largest rank of its tensors, and most lines along the last dimension, of one hidden case: the
 #: interpreter takes about a millisecond for every turn of a program, and images are walked in short turns.
-MAX_CASE_ELEMENTS = {0: 350_000, 1: 350_000, 2: 350_000, 3: 40_000, 4: 12_000}
-MAX_CASE_LINES = 600
+MAX_CASE_ELEMENTS = {0: 350_000, 1: 350_000, 2: 350_000, 3: 24_000, 4: 6_000}
+MAX_CASE_LINES = {0: 600, 1: 600, 2: 600, 3: 270, 4: 200}
 
 
 def at_true_shapes(header: Mapping[str, Any], info: TaskInfo) -> Gate | None:
@@ -73,7 +90,7 @@ def lines(answer: Mapping[str, Any]) -> int:
 def cost(answer: Mapping[str, Any]) -> float:
     """Return the size of a case as a share of what is allowed."""
     rank = min(4, max((len(shape) for shape in _shapes(answer)), default=0))
-    return max(elements(answer) / MAX_CASE_ELEMENTS[rank], lines(answer) / MAX_CASE_LINES)
+    return max(elements(answer) / MAX_CASE_ELEMENTS[rank], lines(answer) / MAX_CASE_LINES[rank])
 
 
 def repack(answer: Mapping[str, Any], blobs: Sequence[bytes], kept: list[bytes]) -> dict[str, Any]:
@@ -87,6 +104,7 @@ def repack(answer: Mapping[str, Any], blobs: Sequence[bytes], kept: list[bytes])
 
     return {
         "init": answer["init"],
+        "moving": list(answer.get("moving", ())),
         "state": [move(item) for item in answer["state"]],
         "calls": [{part: [move(item) for item in items] for part, items in call.items()} for call in answer["calls"]],
     }
@@ -100,7 +118,8 @@ def only_inputs(
     out = []
     for case in cases:
         repacked = repack(case, blobs, kept)
-        out.append({**repacked, "strided": case["strided"], "probe_idle": case["probe_idle"]})
+        options = {key: case[key] for key in ("dtype", "backward", "forward_order") if key in case}
+        out.append({**repacked, "strided": case["strided"], "probe_idle": case["probe_idle"], **options})
     return out, tuple(kept)
 
 
@@ -133,6 +152,26 @@ def judge_case(
             if not verdict.ok:
                 return (verdict.kind, verdict.message), worst
     return None, worst
+
+
+def dtype_results(
+    info: TaskInfo, hidden: HiddenCases, answers: Sequence[Mapping[str, Any]], given: Sequence[bytes]
+) -> dict[str, str]:
+    """Return for each floating-point dtype that was tried ``passed``, or ``failed: ...`` with the reason.
+
+    ``answers`` are those of the hidden cases, which are all right, and of the cases in other dtypes after them.
+    """
+    out = dict.fromkeys(sorted(info.dtypes & set(RELATIVE)), "passed")
+    rest = answers[len(hidden.cases) :]
+    for case, answer in zip(hidden.dtype_cases, rest, strict=False):
+        if "error" in answer:
+            out[case["dtype"]] = f"failed: {answer['error']['message']}"
+            continue
+        problem, _ = judge_case(case, answer, hidden.blobs, given)
+        out[case["dtype"]] = "passed" if problem is None else f"failed: {problem[1]}"
+    for case in hidden.dtype_cases[len(rest) :]:
+        out[case["dtype"]] = "failed: an earlier case ended the run"
+    return out
 
 
 def hint(answer: Mapping[str, Any]) -> str:

@@ -7,8 +7,8 @@ is ``skipped`` with the cure and never counts as passed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from orienteer.environments.kernel.ascend import compile_ttir
 from orienteer.environments.kernel.jobs import JobFailed
@@ -18,6 +18,7 @@ from orienteer.environments.kernel.world import KernelWorld, TaskInfo
 from orienteer.evaluators.kernel import cheats
 from orienteer.evaluators.kernel.facts import (
     at_true_shapes,
+    dtype_results,
     hint,
     honest_gate,
     judge_case,
@@ -39,6 +40,8 @@ class KernelVerifier:
         archs: GPU architectures for the target ``triton``.
         cases: hidden cases per candidate.
         seed: decides the hidden cases.
+        dtypes: what a wrong result in float16 or bfloat16 does to a candidate for a float32 task: ``report`` names it
+            in the facts of the gate ``run``, ``require`` rejects the candidate (``dtype-support``).
     """
 
     def __init__(
@@ -50,8 +53,10 @@ class KernelVerifier:
         archs: Sequence[GpuArch] = (),
         cases: int = 6,
         seed: int = 0,
+        dtypes: Literal["report", "require"] = "report",
     ) -> None:
         self.world = world
+        self.dtypes = dtypes
         self.chip = chip
         self.toolchain = toolchain
         self.archs = list(archs)
@@ -66,7 +71,7 @@ class KernelVerifier:
             compiler = {"chip": self.chip.name, "toolchain": self.toolchain.versions if self.toolchain else None}
         else:
             compiler = {"archs": [arch.name for arch in self.archs]}
-        return {"version": 3, "cases": self.cases, "seed": self.seed, **compiler}
+        return {"version": 4, "cases": self.cases, "seed": self.seed, "dtypes": self.dtypes, **compiler}
 
     def hidden_cases(self, info: TaskInfo) -> HiddenCases:
         """Choose cases for a task and compute the reference on them.
@@ -74,7 +79,11 @@ class KernelVerifier:
         Raises:
             BadTask: the reference works on no small shape.
         """
-        return choose_cases(self.world, info, self.cases, self.seed)
+        return choose_cases(self.world, info, self.cases, self.seed, dtypes=True)
+
+    def prepare(self, info: TaskInfo) -> None:
+        """Do what is done once a task: its operator is traced for the floor of its latency."""
+        self._latencies.floor(info)
 
     # -- the gates -----------------------------------------------------------------------------------------------------
 
@@ -197,47 +206,92 @@ class KernelVerifier:
         ), latency
 
     def _run(self, info: TaskInfo, hidden: HiddenCases, source: str) -> tuple[Gate, Gate | None]:
-        if "bfloat16" in info.dtypes and cheats.names_used(source) & {"dot", "dot_scaled"}:
-            return Gate(
-                "run", "skipped", "Triton's interpreter computes bfloat16 tl.dot wrongly; not judged here"
-            ), None
-        # The expected values stay here.
-        sent = [
-            {
-                **{k: v for k, v in case.items() if k != "calls"},
-                "calls": [{"inputs": call["inputs"]} for call in case["calls"]],
-            }
-            for case in hidden.cases
-        ]
-        public, renumbered = only_inputs(sent, hidden.blobs)
+        if "dot_scaled" in cheats.names_used(source):
+            text = "the interpreter does not compute tl.dot_scaled as a device does; not judged here"
+            return Gate("run", "skipped", text, "unsupported-by-simulator"), None
+        cases = [*hidden.cases, *hidden.dtype_cases]
         try:
-            header, blobs, job = self.world.run(source, public, renumbered)
+            header, blobs, job = self._answers(source, cases, hidden.blobs)
         except JobFailed as error:
             return Gate("run", "failed", f"in the interpreter, {error}", error.kind), None
         if "error" in header:
             return Gate("run", "failed", header["error"]["message"], header["error"]["kind"]), None
         worst = 0.0
-        for case, answer in zip(hidden.cases, header["cases"], strict=False):
-            if "error" in answer:
-                return (
-                    Gate(
-                        "run",
-                        "failed",
-                        f"{answer['error']['message']} (case: {case['label']})",
-                        answer["error"]["kind"],
-                    ),
-                    None,
-                )
-            problem, largest = judge_case(case, answer, hidden.blobs, blobs)
-            if problem is not None:
-                text = f"{problem[1]} (case: {case['label']}{hint(answer)})"
-                return Gate("run", "failed", text, problem[0]), None
+        answers = header["cases"][: len(hidden.cases)]
+        for case, answer in zip(hidden.cases, answers, strict=False):
+            failed, largest = self._case(source, case, answer, hidden.blobs, blobs)
+            if failed is not None:
+                return failed, None
             worst = max(worst, largest)
-        if len(header["cases"]) != len(hidden.cases):
+        if len(answers) != len(hidden.cases):
             return Gate("run", "failed", "not every case was answered", "no-result"), None
+        dtypes = dtype_results(info, hidden, header["cases"], blobs)
         facts = {"cases": len(hidden.cases), "largest_error": worst, "job": dict(job), "notes": header.get("notes", [])}
-        facts["launched"] = sorted({name for answer in header["cases"] for name in answer["launches"]})
-        ran = Gate(
-            "run", "passed", f"{len(hidden.cases)} hidden cases, largest error {worst:.1e} of the RMS", "", facts
-        )
-        return ran, honest_gate(header["cases"])
+        facts["launched"] = sorted({name for answer in answers for name in answer["launches"]})
+        facts |= {"dtypes": dtypes, "flags": list(hidden.flags)}
+        bad = next((f"in {name}: {text}" for name, text in dtypes.items() if text != "passed"), "")
+        if bad and self.dtypes == "require":
+            return Gate("run", "failed", bad, "dtype-support", facts), None
+        text = f"{len(hidden.cases)} hidden cases, largest error {worst:.1e} of the RMS"
+        return Gate("run", "passed", text, "", facts), honest_gate(answers)
+
+    def _answers(
+        self, source: str, cases: Sequence[Mapping[str, Any]], blobs: Sequence[bytes]
+    ) -> tuple[Mapping[str, Any], tuple[bytes, ...], Mapping[str, Any]]:
+        """Run a candidate on cases without their expected values, which stay here."""
+        sent = [
+            {
+                **{k: v for k, v in case.items() if k != "calls"},
+                "calls": [{"inputs": call["inputs"]} for call in case["calls"]],
+            }
+            for case in cases
+        ]
+        public, renumbered = only_inputs(sent, blobs)
+        return self.world.run(source, public, renumbered)
+
+    def _case(
+        self,
+        source: str,
+        case: Mapping[str, Any],
+        answer: Mapping[str, Any],
+        truth: Sequence[bytes],
+        given: Sequence[bytes],
+    ) -> tuple[Gate | None, float]:
+        """Judge one case; returns the failed gate, or None, and the largest error."""
+        label = f"(case: {case['label']})"
+        if "error" in answer:
+            return Gate("run", "failed", f"{answer['error']['message']} {label}", answer["error"]["kind"]), 0.0
+        if answer["state"]:
+            text = f"forward changes {answer['state']}, which outlives the call {label}"
+            return Gate("run", "failed", text, "cheat:state"), 0.0
+        # What a launch does to foreign memory is worse than two instances that do it at once.
+        if answer["race"] and not (answer["mutated"] or answer["overrun"]):
+            return Gate("run", "failed", f"{answer['race']} {label}", "race"), 0.0
+        problem, largest = judge_case(case, answer, truth, given)
+        if problem is None:
+            return None, largest
+        if problem[0] in ("mismatch", "nonfinite") and self._ordered(source, case, answer, truth, given):
+            text = f"with the program instances run from the last to the first, {problem[1]} {label}"
+            return Gate("run", "failed", text, "race"), largest
+        return Gate("run", "failed", f"{problem[1]} (case: {case['label']}{hint(answer)})", problem[0]), largest
+
+    def _ordered(
+        self,
+        source: str,
+        case: Mapping[str, Any],
+        answer: Mapping[str, Any],
+        truth: Sequence[bytes],
+        given: Sequence[bytes],
+    ) -> bool:
+        """Return whether a wrong result becomes right when the instances run in the usual order."""
+        first = {**case, "calls": case["calls"][:1]}
+        if not case.get("backward") and (
+            len(case["calls"]) < 2 or judge_case(first, {**answer, "calls": answer["calls"][:1]}, truth, given)[0]
+        ):
+            return False
+        try:
+            header, blobs, _ = self._answers(source, [{**case, "forward_order": True}], truth)
+        except JobFailed:
+            return False
+        again = header.get("cases", [{"error": {}}])[0]
+        return "error" not in again and judge_case(case, again, truth, blobs)[0] is None

@@ -678,7 +678,7 @@ RUN: dict[str, tuple[tuple[str, ...], str]] = {
         changed("z, mask=keep)\n", "z, mask=keep)\n    tl.store(s_ptr, tl.load(s_ptr) + 1.0)\n"),
     ),
     "first-call-only": (
-        ("mismatch", "nonfinite"),
+        ("cheat:state",),
         file(
             HONEST.replace("out, n, x.shape[1]", "out, self.done, n, x.shape[1]"),
             init="        self.done = torch.zeros(1)\n",
