@@ -70,6 +70,9 @@ def _print(answer: dict[str, Any]) -> None:
         say(f"{answer['verdict']}: {answer['class']}, {answer['code']}")
         say(f"what to do: {answer['feedback']}")
     latency = answer["latency"]
+    reason = next((g["facts"]["no_latency"] for g in answer["gates"] if g["facts"].get("no_latency")), None)
+    if latency is None and reason is not None:
+        say(f"no latency: {reason}")
     if latency is not None:
         level = latency["level"]
         where = level if latency["device"] in level else f"{level} {latency['device']}"

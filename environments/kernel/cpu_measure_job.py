@@ -70,8 +70,8 @@ def measure(message: Message) -> Message:
         answer = _Rounds(arena, expected, candidate, reference, header, third).run()
         return Message({**answer, "flops": flops, "not_compiled": why})
     except _Gone as error:
-        who = "the reference" if error.child is reference else "the candidate"
-        return Message({"error": {"kind": error.kind, "message": f"{who} {error}"}})
+        who = "reference" if error.child is reference else "candidate"
+        return Message({"error": {"kind": error.kind, "message": f"the {who} {error}", "by": who}})
     finally:
         for child in (candidate, reference, third):
             if child is not None:

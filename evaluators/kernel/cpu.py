@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from orienteer.environments.kernel import cpu_machine
 from orienteer.environments.kernel.cpu_compile import Compiled, CppCompiler, cache_key, compile_library, find
 from orienteer.environments.kernel.jobs import JobFailed
-from orienteer.environments.kernel.world import KernelWorld, TaskInfo
+from orienteer.environments.kernel.world import MEASURE_LIMITS, KernelWorld, TaskInfo
 from orienteer.evaluators.kernel import cpp_cheats, cpp_object
 from orienteer.evaluators.kernel.cpp_roofline import Roofline, floor
 from orienteer.evaluators.kernel.cpp_timing import Timing, moved_bytes, summarise
@@ -34,6 +35,14 @@ _REMARKABLE = 10.0
 #: The system may account this much more processor time than a candidate claims, as a share and in seconds a round.
 _CLOCK_SHARE, _CLOCK_S = 0.5, 1e-3
 _KEPT_LIBRARIES = 64
+
+
+#: Inputs and outputs exist in both processes, and the reference makes temporary ones.
+_COPIES = 3
+
+
+class _Unmeasured(Exception):
+    """The reference cannot be timed here; the candidate is not to blame."""
 
 
 class CpuVerifier:
@@ -128,7 +137,14 @@ class CpuVerifier:
         if self.seconds <= 0:
             skipped = Gate("measure", "skipped", "no time was given for the measurement")
             return Verdict((*gates, skipped), "E1:cpu", compiled.log)
-        measured, latency = self._measure(info, compiled.library)
+        try:
+            self._check_size(info)
+            measured, latency = self._measure(info, compiled.library)
+        except _Unmeasured as reason:
+            # The candidate is right; this machine has no number for it.
+            last = gates.pop()
+            gates.append(replace(last, facts={**last.facts, "no_latency": str(reason)}))
+            return Verdict(tuple(gates), "E1:cpu", compiled.log)
         gates.append(measured)
         evidence = "E4:cpu" if measured.status == "passed" else "E1:cpu"
         if measured.status == "failed":
@@ -202,6 +218,14 @@ class CpuVerifier:
         detail = f"{len(hidden.cases)} hidden cases, largest error {worst:.1e} of the RMS"
         return [Gate("run", "passed", detail, "", facts), _honest(header["cases"])]
 
+    @staticmethod
+    def _check_size(info: TaskInfo) -> None:
+        """Refuse to measure a task whose tensors do not fit what a measurement may use."""
+        size = moved_bytes([*info.inputs, *info.state, *info.outputs])
+        most = MEASURE_LIMITS.memory_mb << 20
+        if _COPIES * size > most:
+            raise _Unmeasured(f"tensors of {size / 2**30:.1f} GiB are too large to be measured in {most >> 30} GiB")
+
     # -- E4 ----------------------------------------------------------------------------------------------------------
 
     def _measure(self, info: TaskInfo, library: bytes) -> tuple[Gate, Latency | None]:
@@ -220,6 +244,8 @@ class CpuVerifier:
             except JobFailed as error:
                 return Gate("measure", "failed", f"at the task's shapes, {error}", error.kind), None
         if "error" in header:
+            if header["error"].get("by") == "reference":
+                raise _Unmeasured(header["error"]["message"])
             return Gate("measure", "failed", header["error"]["message"], header["error"]["kind"]), None
         timing = summarise(header)
         limit = max((TIMED_TOLERANCE.get(str(item["dtype"]), 0.0) for item in info.outputs), default=0.0)

@@ -156,3 +156,16 @@ def test_faster_than_the_machine_is_refused(verifier, task, monkeypatch):
     failed = verifier.judge(*task, sources.PLAIN).failed
     assert failed is not None
     assert failed.kind == "impossible-speed"
+
+
+def test_a_task_that_is_too_large_is_not_measured():
+    from orienteer.environments.kernel.tasks import KernelTask
+    from orienteer.environments.kernel.world import TaskInfo
+    from orienteer.evaluators.kernel import cpu
+
+    huge = {"shape": [1 << 16, 1 << 16], "dtype": "float32"}
+    info = TaskInfo(KernelTask("huge", ""), [huge], [huge], [], [[], {}], True)
+    with pytest.raises(cpu._Unmeasured, match="32.0 GiB are too large"):
+        cpu.CpuVerifier._check_size(info)
+    small = {"shape": [16], "dtype": "float32"}
+    cpu.CpuVerifier._check_size(TaskInfo(KernelTask("small", ""), [small], [small], [], [[], {}], True))
