@@ -180,8 +180,8 @@ def _lines_as_planes() -> Any:
     class Planes(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = dict(kwargs or {})
-            if func in (torch.max_pool1d, functional.max_pool1d_with_indices):
-                names = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+            if func in (torch.max_pool1d, functional.max_pool1d, functional.max_pool1d_with_indices):
+                names = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
                 given = {**dict(zip(names, args, strict=False)), **kwargs}
                 window = one(given["kernel_size"])
                 stride = one(given.get("stride"))
@@ -194,7 +194,8 @@ def _lines_as_planes() -> Any:
                     bool(given.get("ceil_mode", False)),
                 )
                 values, places = (item.squeeze(-2) for item in pooled)
-                return values if func is torch.max_pool1d else (values, places)
+                both = func is functional.max_pool1d_with_indices or given.get("return_indices", False)
+                return (values, places) if both else values
             return func(*args, **kwargs)
 
     return Planes()

@@ -8,7 +8,7 @@ places whose window covers the output.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orienteer.kernels.blocks import ops
@@ -19,8 +19,13 @@ from orienteer.kernels.blocks.index import Index, product, split, wrap
 OP = "aten.convolution"
 
 
-def replacement(graph: Graph, node: Node) -> list[Node]:
+def replacement(graph: Graph, node: Node, direct: bool = False) -> list[Node]:
     """Return the nodes that stand for a convolution; the last one has its name.
+
+    Args:
+        graph: the traced operator.
+        node: the convolution.
+        direct: add the taps up one by one (see ``direct.py``); a window of one place is a batched product.
 
     Raises:
         Unsupported: the window is not constant.
@@ -49,11 +54,30 @@ def replacement(graph: Graph, node: Node) -> list[Node]:
         made.append(Node(f"{node.name}_{suffix}", op, args, kwargs, shape, node.dtype))
         return made[-1]
 
-    if groups == 1:
+    if groups == 1 and direct and set(window) == {"1"} and _plain(facts):
+        # A window of one place: the same product for every picture.
+        picture = product(x.shape[2:])
+        opened = make("pictures", "aten.view", (Ref(x.name), ()), (*x.shape[:2], picture))
+        order = (1, 0) if transposed else (0, 1)
+        flat_shape = tuple(weight.shape[i] for i in order)
+        flat = make("flat", "aten.view", (Ref(weight.name), ()), weight.shape[:2])
+        turned = make("turned", "aten.permute", (Ref(flat.name), order), flat_shape)
+        spread = make("weights", "aten.expand", (Ref(turned.name), ()), (x.shape[0], *flat_shape))
+        gemm = make("bmm", "aten.bmm", (Ref(spread.name), Ref(opened.name)), (*node.shape[:2], picture))
+        result = make("back", "aten.view", (Ref(gemm.name), ()), node.shape)
+    elif groups == 1 and direct:
+        order = (*range(2, rank + 2), *((1, 0) if transposed else (0, 1)))
+        taps = make(
+            "taps", "aten.permute", (Ref(weight.name), order), tuple(weight.shape[i] for i in order), stored=True
+        )
+        result = make("direct", "conv.direct", (Ref(x.name), Ref(taps.name)), node.shape, **facts)
+    elif groups == 1:
         places = (node.shape[0], *node.shape[2:])
-        taps = (x.shape[1], *window)
-        rows, inner, cols = product(places), product(taps), node.shape[1]
-        patch = make("patches", "conv.patches", (Ref(x.name),), (rows, inner), **facts, places=places, taps=taps)
+        under_window = (x.shape[1], *window)
+        rows, inner, cols = product(places), product(under_window), node.shape[1]
+        patch = make(
+            "patches", "conv.patches", (Ref(x.name),), (rows, inner), **facts, places=places, taps=under_window
+        )
         order = (0, *range(2, rank + 2), 1) if transposed else (*range(1, rank + 2), 0)
         turned = make("weight", "aten.permute", (Ref(weight.name), order), tuple(weight.shape[i] for i in order))
         matrix = make("matrix", "aten.view", (Ref(turned.name), ()), (inner, cols))
@@ -63,14 +87,17 @@ def replacement(graph: Graph, node: Node) -> list[Node]:
     else:
         # Input channels of a group.
         share = f"({x.shape[1]}) // (({node.shape[1]}) // ({weight.shape[1]}))" if transposed else weight.shape[1]
-        taps = (share, *window)
-        term = make("terms", "conv.terms", (Ref(x.name), Ref(weight.name)), (*node.shape, *taps), **facts)
+        term = make("terms", "conv.terms", (Ref(x.name), Ref(weight.name)), (*node.shape, share, *window), **facts)
         result = make("sum", "aten.sum", (Ref(term.name), tuple(range(rank + 2, 2 * rank + 3))), node.shape)
     if isinstance(bias, Ref):
         wide = make("bias", "aten.view", (bias, ()), (graph.nodes[bias.name].shape[0], *("1" for _ in range(rank))))
         added = Node(node.name, "aten.add", (Ref(result.name), Ref(wide.name)), {}, node.shape, node.dtype)
         return [*made, added]
     return [*made, Node(node.name, "aten.clone", (Ref(result.name),), {}, node.shape, node.dtype)]
+
+
+def _plain(facts: Mapping[str, Any]) -> bool:
+    return set(facts["stride"]) == {1} and set(facts["padding"]) == {0}
 
 
 def _spread(value: Any, rank: int) -> tuple[int, ...]:
@@ -80,7 +107,7 @@ def _spread(value: Any, rank: int) -> tuple[int, ...]:
     return tuple(items if len(items) == rank else items * rank)
 
 
-def _under(
+def under(
     kernel: Kernel, node: Node, place: Sequence[Index], tap: Sequence[Index], sizes: Sequence[Size]
 ) -> tuple[list[Index], dict[int, Guard]]:
     """Return the input position under window position ``tap`` at output position ``place``, and where it exists.
@@ -109,7 +136,8 @@ def _under(
                 condition = f"({text} >= 0) & ({text} < {sizes[axis]})"
         position.append(Index(text, both))
         if condition:
-            guards[axis + 2] = Guard(kernel.assign(condition, "bool", both, "c"), sizes[axis])
+            unit = stride == 1 and offset.variables <= kernel.numbers
+            guards[axis + 2] = Guard(kernel.assign(condition, "bool", both, "c"), sizes[axis], unit=unit)
     return position, guards
 
 
@@ -118,7 +146,7 @@ def patches(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
     x = kernel.graph.nodes[node.args[0].name]
     places = split(index[0], [kernel.size(size) for size in node.kwargs["places"]])
     taps = split(index[1], [kernel.size(size) for size in node.kwargs["taps"]])
-    position, guards = _under(kernel, node, places[1:], taps[1:], kernel.shape(x)[2:])
+    position, guards = under(kernel, node, places[1:], taps[1:], kernel.shape(x)[2:])
     full = [places[0], taps[0], *position]
     return kernel.guarded(x.name, full, guards, "0.0") if guards else kernel.value(x.name, full)
 
@@ -130,7 +158,7 @@ def terms(kernel: Kernel, node: Node, index: Sequence[Index]) -> Value:
     rank = len(facts["window"])
     batch, channel = index[0], index[1]
     place, tap = index[2 : 2 + rank], index[2 + rank :]
-    position, guards = _under(kernel, node, place, tap[1:], kernel.shape(x)[2:])
+    position, guards = under(kernel, node, place, tap[1:], kernel.shape(x)[2:])
     # Output channels and input channels are dealt out to the groups in equal runs.
     inside = kernel.size(node.shape[2 + rank])
     variables = channel.variables | tap[0].variables

@@ -7,6 +7,7 @@ current scope and returns the name of the variable that holds it. Equal expressi
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,8 +40,12 @@ REDUCTIONS = frozenset(
 #: Scans: every element depends on those before it along one dimension.
 ORDERED = frozenset({"aten.cumsum", "aten.cumprod"})
 MATMULS = frozenset({"aten.mm", "aten.bmm"})
+#: Convolutions that are added up tap by tap.
+CONVOLUTIONS = frozenset({"conv.direct"})
 #: Several sources side by side: always stored, by one loop for every source.
 JOINS = frozenset({"aten.cat"})
+#: The largest elements in order: always stored, by a kernel of their own.
+SELECTIONS = frozenset({"aten.topk"})
 
 
 class Unsupported(Exception):
@@ -129,6 +134,8 @@ class Kernel:
         self.scope = self.top
         #: Variables that exist only inside the inner loop of the nest.
         self.loop_variables: frozenset[str] = frozenset()
+        #: Those of them that are numbers, not vectors.
+        self.numbers: frozenset[str] = frozenset()
         #: Conditions that loads must respect at the moment.
         self.guards: tuple[Value, ...] = ()
         #: The value that this kernel stores.
@@ -229,7 +236,8 @@ class Kernel:
         address = self.pointer(name) if offset.is_zero else f"{self.pointer(name)} + {offset.text}"
         other = "0.0" if node.dtype in ops.FLOATS else "0"
         text = f"tl.load({address}, mask={mask}, other={other})" if mask else f"tl.load({address})"
-        if node.dtype in ops.HALVES:
+        if node.dtype in ops.FLOATS and node.dtype != "float64":
+            # Also where the tensor is float32: the same kernel is then right for tensors of half precision.
             text += ".to(tl.float32)"
         elif node.dtype == "bool":
             text = f"({text} != 0)"
@@ -264,17 +272,19 @@ class Kernel:
         node = self.graph.nodes[name]
         if name in self.buffers:
             return self.load(name, index)
-        if node.op in REDUCTIONS or node.op in ORDERED or node.op in MATMULS:
+        if node.op in REDUCTIONS or node.op in ORDERED or node.op in MATMULS or node.op in CONVOLUTIONS:
             return self.anchor(node, index)
-        if (node.op in JOINS or node.kwargs.get("stored")) and name != self.stores:
+        if node.op in SELECTIONS or ((node.op in JOINS or node.kwargs.get("stored")) and name != self.stores):
             raise NeedsBuffer(name)
-        from orienteer.kernels.blocks import convolution
+        from orienteer.kernels.blocks import convolution, pooling
         from orienteer.kernels.blocks.elementwise import elementwise
 
         if node.op == "conv.patches":
             return convolution.patches(self, node, index)
         if node.op == "conv.terms":
             return convolution.terms(self, node, index)
+        if node.op == "pool.terms":
+            return pooling.terms(self, node, index)
         return elementwise(self, node, index)
 
     def operand(self, argument: Any, index: Sequence[Index], shape: Sequence[Size]) -> Value:
@@ -305,7 +315,7 @@ class Kernel:
         masks: list[Value] = []
         for axis, guard in conditions.items():
             item = safe[axis]
-            if item.variables and guard.unit:
+            if item.variables - self.numbers and guard.unit:
                 masks.append(guard.condition)
             elif not item.is_zero:
                 clamped = f"tl.minimum(tl.maximum({item.text}, 0), {guard.size} - 1)"
@@ -327,6 +337,25 @@ class Kernel:
         arguments = [*self.pointers.values(), *self.size_args.values(), *(f"{c}: tl.constexpr" for c in self.constants)]
         head = f"@triton.jit\ndef {self.name}({', '.join(arguments)}):\n"
         return head + "".join(f"    {line}\n" for line in self.lines)
+
+    def tidy(self) -> None:
+        """Drop lines whose variable nobody reads, and arguments that no line uses."""
+        self.lines = _without_unused(self.lines)
+        words = set(re.findall(r"[A-Za-z_]\w*", " ".join(self.lines)))
+        self.pointers = {name: argument for name, argument in self.pointers.items() if argument in words}
+        self.size_args = {size: argument for size, argument in self.size_args.items() if argument in words}
+
+
+def _without_unused(lines: Sequence[str]) -> list[str]:
+    kept = list(lines)
+    while True:
+        uses = Counter(re.findall(r"[A-Za-z_]\w*", " ".join(kept)))
+        smaller = [
+            line for line in kept if not ((made := re.match(r"\s*([A-Za-z_]\w*) = ", line)) and uses[made[1]] == 1)
+        ]
+        if len(smaller) == len(kept):
+            return kept
+        kept = smaller
 
 
 def indent(lines: Sequence[str], levels: int = 1) -> list[str]:

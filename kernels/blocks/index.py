@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orienteer.kernels.blocks.graph import Size
 
@@ -20,6 +20,8 @@ class Index:
     text: str
     #: Iteration variables (``r``, ``m``, ``n`` ...) that carry a mask; scalars such as a row number are not listed.
     variables: frozenset[str] = frozenset()
+    #: Which part of an offset this is, when it was taken apart: the offset, the sizes, and the place among them.
+    part: tuple[str, tuple[Size, ...], int] | None = field(default=None, compare=False)
 
     @property
     def is_zero(self) -> bool:
@@ -78,29 +80,68 @@ def scale(index: Index, factor: Size) -> Index:
 
 
 def linear(index: Sequence[Index], shape: Sequence[Size]) -> Index:
-    """Return the offset of a position in a contiguous tensor of the given shape."""
+    """Return the offset of a position in a contiguous tensor of the given shape.
+
+    Neighbouring parts of one offset, taken apart by the same sizes, are put together again without a division.
+    """
     total = ZERO
-    for position, (item, size) in enumerate(zip(index, shape, strict=True)):
-        if size == "1":
-            continue
-        total = add(total, scale(item, product(shape[position + 1 :])))
+    kept = [(item, size) for item, size in zip(index, shape, strict=True) if size != "1"]
+    position = 0
+    while position < len(kept):
+        end = position + 1
+        while end < len(kept) and _continues(kept[position : end + 1]):
+            end += 1
+        item = kept[position][0]
+        if end - position > 1:
+            item = _together(kept[position:end])
+        total = add(total, scale(item, product([size for _, size in kept[end:]])))
+        position = end
     return total
+
+
+def _continues(run: Sequence[tuple[Index, Size]]) -> bool:
+    first = run[0][0].part
+    if first is None:
+        return False
+    offset, sizes, start = first
+    for step, (item, size) in enumerate(run):
+        # The size of the first part of a run does not matter: nothing is carried beyond it.
+        at = start + step
+        if item.part != (offset, sizes, at) or at >= len(sizes) or (step > 0 and sizes[at] != size):
+            return False
+    return True
+
+
+def _together(run: Sequence[tuple[Index, Size]]) -> Index:
+    first = run[0][0]
+    assert first.part is not None
+    offset, sizes, start = first.part
+    end = start + len(run)
+    text = offset
+    inner = product(sizes[end:])
+    if inner != "1":
+        text = f"{wrap(text)} // {wrap(inner)}"
+    if start > 0:
+        text = f"{wrap(text)} % {wrap(product(sizes[start:end]))}"
+    part = (offset, (*sizes[:start], product(sizes[start:end]), *sizes[end:]), start) if len(run) < len(sizes) else None
+    return Index(text, first.variables, part)
 
 
 def split(offset: Index, shape: Sequence[Size]) -> list[Index]:
     """Return the position in a contiguous tensor of the given shape that an offset names."""
     out: list[Index] = []
-    first = True
+    sizes = tuple(size for size in shape if size != "1")
+    place = 0
     for position, size in enumerate(shape):
         if size == "1":
             out.append(ZERO)
             continue
         inner = product(shape[position + 1 :])
         text = offset.text if inner == "1" else f"{wrap(offset.text)} // {wrap(inner)}"
-        if not first:
+        if place:
             text = f"{wrap(text)} % {wrap(size)}"
-        out.append(Index(text, offset.variables))
-        first = False
+        out.append(Index(text, offset.variables, (offset.text, sizes, place) if len(sizes) > 1 else None))
+        place += 1
     return out
 
 

@@ -10,13 +10,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from orienteer.kernels.blocks.emit import JOINS, MATMULS, ORDERED, REDUCTIONS, Kernel, NeedsBuffer, Unsupported
+from orienteer.kernels.blocks.direct import DirectNest
+from orienteer.kernels.blocks.emit import (
+    CONVOLUTIONS,
+    JOINS,
+    MATMULS,
+    ORDERED,
+    REDUCTIONS,
+    SELECTIONS,
+    Kernel,
+    NeedsBuffer,
+    Unsupported,
+)
 from orienteer.kernels.blocks.graph import Graph, Node
 from orienteer.kernels.blocks.nests import ElementNest, JoinNest, MatmulNest, RowNest, TileNest
 from orienteer.kernels.blocks.rewrite import rewrite
 from orienteer.kernels.blocks.schedule import Schedule
+from orienteer.kernels.blocks.topk import TopKNest
 
 __all__ = ["Lowering", "Plan", "Unsupported", "lower"]
+
+
+_ANCHORS = REDUCTIONS | ORDERED | MATMULS | CONVOLUTIONS
 
 
 @dataclass
@@ -76,6 +91,8 @@ class Lowering:
         kernel.stores = node.name
         if node.op in JOINS:
             return JoinNest(kernel, node).build()
+        if node.op in SELECTIONS:
+            return TopKNest(kernel, node).build()
         anchor = self._anchor(node)
         if anchor is None:
             if TileNest.fits(kernel, node):
@@ -83,6 +100,8 @@ class Lowering:
             return ElementNest(kernel, node).build()
         if anchor.op in MATMULS:
             return MatmulNest(kernel, node, anchor).build()
+        if anchor.op in CONVOLUTIONS:
+            return DirectNest(kernel, node, anchor).build()
         return RowNest(kernel, node, anchor).build()
 
     def _anchor(self, node: Node) -> Node | None:
@@ -96,7 +115,7 @@ class Lowering:
             current = self.graph.nodes[name]
             if current.is_leaf:
                 continue
-            if current.op in REDUCTIONS or current.op in ORDERED or current.op in MATMULS:
+            if current.op in _ANCHORS:
                 return current
             queue.extend(current.refs())
         return None
@@ -104,4 +123,7 @@ class Lowering:
 
 def lower(graph: Graph, schedule: Schedule, name: str) -> Plan:
     """Lower a graph to kernels; see :class:`Lowering`."""
-    return Lowering(rewrite(graph), schedule, name).run()
+    plan = Lowering(rewrite(graph, schedule), schedule, name).run()
+    for kernel in plan.kernels:
+        kernel.tidy()
+    return plan

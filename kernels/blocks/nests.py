@@ -66,33 +66,86 @@ class ElementNest:
         return kernel
 
     def _lines(self, shape: list[Size], last: Size) -> Kernel:
-        """Walk line by line along the last dimension: its positions are a vector, all others are scalars."""
-        kernel, node = self.kernel, self.node
-        width = kernel.size(last)
-        hint = kernel.graph.value(last)
-        block = min(kernel.schedule.flat_block, max(16, 1 << (hint - 1).bit_length()))
+        """Walk line by line along the last dimension: its positions are a vector, all others are scalars.
+
+        Dimensions at the end that every operand has, or lacks, count as one. Several short lines make a tile.
+        """
+        kernel, node, schedule = self.kernel, self.node, self.kernel.schedule
+        graph = kernel.graph
+        rank = len(shape)
+        end = max(1, self._shared_end())
+        width_host = product(node.shape[rank - end :])
+        width = kernel.size(width_host)
+        block = min(schedule.flat_block, max(16, 1 << max(0, graph.value(width_host) - 1).bit_length()))
         kernel.constants["BLOCK"] = str(block)
         kernel.masks = {"i": f"i < {width}"}
-        lead = kernel.size(product(node.shape[:-1]))
-        line = Index("line")
-        index = [*split(line, shape[:-1]), Index("i", frozenset({"i"})) if last != "1" else ZERO]
+        # One dimension stands for those at the end: positions are equal there, so one offset serves every operand.
+        tail = [*([ZERO] * (end - 1)), Index("i", frozenset({"i"})) if width_host != "1" else ZERO]
+        lead = list(range(rank - end))
+        across = lead[-1] if lead and node.shape[lead[-1]] != "1" else None
+        lines = 1
+        if across is not None and width_host != "1":
+            most = 1 << max(0, graph.value(node.shape[across]) - 1).bit_length()
+            lines = max(1, min(schedule.line_tile // block, most))
+        rest = lead[:-1] if lines > 1 else lead
+        index: list[Index] = [*([ZERO] * len(lead)), *tail]
         setup = []
-        for position, item in enumerate(index[:-1]):
+        for position, item in zip(rest, split(Index("line"), [shape[i] for i in rest]), strict=True):
+            index[position] = item
             if item.text not in ("0", "line"):
                 setup.append(f"o{position} = {item.text}")
-                index[position] = Index(f"o{position}")
+                index[position] = Index(f"o{position}", item.variables, item.part)
+        blocks = f"tl.cdiv({width}, BLOCK)"
+        count = f"{kernel.size(product([node.shape[i] for i in rest]))} * {blocks}"
+        kernel.work = f"{wrap(product([node.shape[i] for i in rest]))} * triton.cdiv({width_host}, {block})"
+        head = [f"line = piece // {blocks}", f"i = (piece % {blocks}) * BLOCK + tl.arange(0, BLOCK)"]
+        if lines > 1:
+            assert across is not None
+            index[across] = Index("j", frozenset({"j"}))
+            kernel.masks["j"] = f"j < {shape[across]}"
+            kernel.constants["LINES"] = str(lines)
+            down = f"tl.cdiv({shape[across]}, LINES)"
+            head = [
+                f"line = piece // ({blocks} * {down})",
+                f"j = ((piece // {blocks}) % {down}) * LINES + tl.arange(0, LINES)[:, None]",
+                f"i = (piece % {blocks}) * BLOCK + tl.arange(0, BLOCK)[None, :]",
+            ]
+            count += f" * {down}"
+            kernel.work += f" * triton.cdiv({node.shape[across]}, {lines})"
         value = kernel.value(node.name, index)
         kernel.store(node.name, index, value)
-        blocks = f"tl.cdiv({width}, BLOCK)"
-        body = [
-            f"line = piece // {blocks}",
-            f"i = (piece % {blocks}) * BLOCK + tl.arange(0, BLOCK)",
-            *setup,
-            *kernel.top_lines(),
-        ]
-        kernel.lines = _pieces(kernel, f"{lead} * {blocks}", body, "piece")
-        kernel.work = f"{wrap(product(node.shape[:-1]))} * triton.cdiv({last}, {block})"
+        kernel.lines = _pieces(kernel, count, [*head, *setup, *kernel.top_lines()], "piece")
         return kernel
+
+    def _shared_end(self) -> int:
+        """Return how many dimensions at the end every operand either has as the output has them, or lacks."""
+        node = self.node
+        for length in range(len(node.shape), 1, -1):
+            end = node.shape[len(node.shape) - length :]
+            if all(size != "1" for size in end) and self._in_place(end):
+                return length
+        return 1
+
+    def _in_place(self, end: tuple[Size, ...]) -> bool:
+        kernel, length = self.kernel, len(end)
+        queue, seen = [self.node.name], set()
+        while queue:
+            name = queue.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            current = kernel.graph.nodes[name]
+            own = current.shape[-length:]
+            if all(size == "1" for size in own):
+                continue  # nothing of it depends on the position
+            if own != end:
+                return False
+            if name in kernel.buffers:
+                continue
+            if current.op not in _IN_PLACE and current.op != "aten.expand":
+                return False
+            queue.extend(current.refs())
+        return True
 
 
 def _sized(shape: Sequence[Size]) -> bool:
@@ -252,7 +305,7 @@ class TileNest:
             index[position] = item
             if item.text not in ("0", "outer"):
                 setup.append(f"o{position} = {item.text}")
-                index[position] = Index(f"o{position}")
+                index[position] = Index(f"o{position}", item.variables, item.part)
         index[axis] = Index("m", frozenset({"m"}))
         index[-1] = Index("n", frozenset({"n"}))
         value = kernel.value(node.name, index)
@@ -295,9 +348,9 @@ class MatmulNest:
         inner = kernel.size(left.shape[-1])
         schedule = kernel.schedule
         tile = {
-            "TILE_M": _fit(schedule.tile_m, kernel.graph.value(mm.shape[-2])),
-            "TILE_N": _fit(schedule.tile_n, kernel.graph.value(mm.shape[-1])),
-            "TILE_K": _fit(schedule.tile_k, kernel.graph.value(left.shape[-1])),
+            "TILE_M": fit(schedule.tile_m, kernel.graph.value(mm.shape[-2])),
+            "TILE_N": fit(schedule.tile_n, kernel.graph.value(mm.shape[-1])),
+            "TILE_K": fit(schedule.tile_k, kernel.graph.value(left.shape[-1])),
         }
         kernel.constants.update({key: str(value) for key, value in tile.items()})
         kernel.masks = {
@@ -315,22 +368,33 @@ class MatmulNest:
         outer_scope = kernel.scope
         kernel.loop_variables = frozenset({"ak", "bk"})
         kernel.scope = kernel.child_scope()
-        a = kernel.value(left.name, [*batch, _var("am"), _var("ak")])
-        b = kernel.value(right.name, [*batch, _var("bk"), _var("bn")])
+        a = kernel.value(left.name, [*batch, variable("am"), variable("ak")])
+        b = kernel.value(right.name, [*batch, variable("bk"), variable("bn")])
+        # An operand is read along its own memory: a transposed one as the transposed tile.
+        turn_a = schedule.turn_tiles and _runs_along(kernel, left, len(left.shape) - 2)
+        turn_b = schedule.turn_tiles and _runs_along(kernel, right, len(right.shape) - 2)
+        a_tile, b_tile = ("TILE_K", "TILE_M") if turn_a else ("TILE_M", "TILE_K"), ("TILE_K", "TILE_N")
+        if turn_b:
+            b_tile = ("TILE_N", "TILE_K")
         # An operand that does not depend on both positions (a size of 1) is spread over its tile.
         if not a.variables >= {"am", "ak"}:
-            a = kernel.assign(f"tl.broadcast_to({a.text}, (TILE_M, TILE_K))", a.dtype, frozenset({"am", "ak"}))
+            a = kernel.assign(f"tl.broadcast_to({a.text}, ({', '.join(a_tile)}))", a.dtype, frozenset({"am", "ak"}))
         if not b.variables >= {"bk", "bn"}:
-            b = kernel.assign(f"tl.broadcast_to({b.text}, (TILE_K, TILE_N))", b.dtype, frozenset({"bk", "bn"}))
+            b = kernel.assign(f"tl.broadcast_to({b.text}, ({', '.join(b_tile)}))", b.dtype, frozenset({"bk", "bn"}))
         a, b = self._dot_operands(a, b, left, right)
         # Lanes beyond the inner dimension must be zero whatever was fused in front of the product.
         if not a.loaded:
             a = kernel.assign(f"tl.where((ak < {inner}) & (am < {rows}), {a.text}, 0.0)", a.dtype, a.variables)
         if not b.loaded:
             b = kernel.assign(f"tl.where((bk < {inner}) & (bn < {cols}), {b.text}, 0.0)", b.dtype, b.variables)
+        if turn_a:
+            a = kernel.assign(f"tl.trans({a.text})", a.dtype, a.variables)
+        if turn_b:
+            b = kernel.assign(f"tl.trans({b.text})", b.dtype, b.variables)
+        down_axis, along = "[:, None]", "[None, :]"
         loop = [
-            "ak = k + tl.arange(0, TILE_K)[None, :]",
-            "bk = k + tl.arange(0, TILE_K)[:, None]",
+            f"ak = k + tl.arange(0, TILE_K){down_axis if turn_a else along}",
+            f"bk = k + tl.arange(0, TILE_K){along if turn_b else down_axis}",
             *kernel.scope.lines,
             f'acc = tl.dot({a.text}, {b.text}, acc, input_precision="ieee")',
         ]
@@ -338,7 +402,7 @@ class MatmulNest:
         before_loop = kernel.top_lines()
         kernel.top.lines.clear()
 
-        position = [*batch, _var("m"), _var("n")]
+        position = [*batch, variable("m"), variable("n")]
         texts = [item.text for item in position]
 
         def anchor(other: Node, index: Sequence[Index]) -> Value:
@@ -353,8 +417,8 @@ class MatmulNest:
             *([f"batch = tile // ({across} * {down})"] if batched else []),
             f"row = ((tile // {across}) % {down}) * TILE_M" if batched else f"row = (tile // {across}) * TILE_M",
             f"col = (tile % {across}) * TILE_N",
-            "am = row + tl.arange(0, TILE_M)[:, None]",
-            "bn = col + tl.arange(0, TILE_N)[None, :]",
+            f"am = row + tl.arange(0, TILE_M){along if turn_a else down_axis}",
+            f"bn = col + tl.arange(0, TILE_N){down_axis if turn_b else along}",
             *before_loop,
             "acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)",
             f"for k in range(0, {inner}, TILE_K):",
@@ -383,15 +447,44 @@ class MatmulNest:
         return a, b
 
 
-def _fit(tile: int, extent: int) -> int:
+def _runs_along(kernel: Kernel, node: Node, axis: int) -> bool:
+    """Return True when what a value reads lies in memory along another of its dimensions than the last."""
+    current, at = node, axis
+    for _ in range(32):
+        if current.name in kernel.buffers:
+            return at == len(current.shape) - 1
+        if current.op in ("aten.permute", "aten.t", "aten.transpose"):
+            at = current.permutation()[at]
+            current = kernel.graph.nodes[current.args[0].name]
+            continue
+        same = [r for r in current.refs() if kernel.graph.nodes[r].shape == current.shape]
+        if current.op in _VIEWS and isinstance(current.args[0], Ref):
+            source = kernel.graph.nodes[current.args[0].name]
+            # A view that keeps the last dimensions keeps what runs along them.
+            back = len(current.shape) - at
+            if back > len(source.shape) or source.shape[-back:] != current.shape[at:]:
+                return False
+            current, at = source, len(source.shape) - back
+            continue
+        if current.op not in _IN_PLACE or not same:
+            return False
+        current = kernel.graph.nodes[next((r for r in same if r not in kernel.buffers), same[0])]
+    return False
+
+
+_VIEWS = frozenset({"aten.view", "aten._unsafe_view", "aten.reshape", "aten.expand", "aten.unsqueeze", "aten.squeeze"})
+
+
+def fit(tile: int, extent: int) -> int:
     """Shrink a tile to a short dimension; 16 is the least that ``tl.dot`` takes."""
     return max(16, min(tile, 1 << max(0, extent - 1).bit_length()))
 
 
-def _var(name: str) -> Index:
+def variable(name: str) -> Index:
+    """Return the position that an iteration variable stands for."""
     return Index(name, frozenset({name}))
 
 
 from orienteer.kernels.blocks.rows import RowNest  # noqa: E402  (one nest, a file of its own)
 
-__all__ = ["ElementNest", "JoinNest", "MatmulNest", "RowNest", "TileNest"]
+__all__ = ["ElementNest", "JoinNest", "MatmulNest", "RowNest", "TileNest", "fit", "variable"]

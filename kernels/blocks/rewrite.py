@@ -11,19 +11,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from orienteer.kernels.blocks import convolution
-from orienteer.kernels.blocks.graph import Graph, Node, Ref
+from orienteer.kernels.blocks import convolution, pooling
+from orienteer.kernels.blocks.graph import Graph, Node, Ref, SizeArg
+from orienteer.kernels.blocks.index import product
+from orienteer.kernels.blocks.schedule import Schedule
 
 #: Windows up to this size are unrolled in one kernel; Ascend's compiler takes minutes for 16 fused loads.
 UNROLLED = 9
 
 
-def rewrite(graph: Graph) -> Graph:
-    """Return the graph with every rewrite applied; names of values that others use stay."""
+def rewrite(graph: Graph, schedule: Schedule | None = None) -> Graph:
+    """Return the graph with every rewrite applied; names of values that others use stay.
+
+    Args:
+        graph: the traced operator.
+        schedule: that of a Triton candidate; without one only those rewrites are applied that suit every language.
+    """
     nodes: dict[str, Node] = {}
     changed = False
+    rules = (_large_window, *_RULES) if schedule is None else (*_scheduled(schedule), *_RULES)
     for node in graph.nodes.values():
-        made = next((new for rule in _RULES if (new := rule(graph, node)) is not None), None)
+        made = next((new for rule in rules if (new := rule(graph, node)) is not None), None)
         changed = changed or made is not None
         for item in made or [node]:
             nodes[item.name] = item
@@ -95,4 +103,54 @@ def _pair(node: Node, position: int) -> tuple[int, int] | None:
     return (items[0], items[-1])
 
 
-_RULES: tuple[Callable[[Graph, Node], list[Node] | None], ...] = (_convolution, _thin_product, _large_window)
+def _scheduled(schedule: Schedule) -> list[Rule]:
+    rules: list[Rule] = [pooling.as_reduction]
+    if schedule.direct_conv:
+        rules.append(
+            lambda graph, node: convolution.replacement(graph, node, True) if node.op == convolution.OP else None
+        )
+    if schedule.two_steps:
+        rules.append(_two_steps)
+    return rules
+
+
+#: Reductions of which parts can be reduced first, and what puts the parts together.
+_PARTS = {
+    "aten.sum": "aten.sum",
+    "prims.sum": "aten.sum",
+    "aten.mean": "aten.sum",
+    "aten.amax": "aten.amax",
+    "aten.amin": "aten.amin",
+}
+
+
+def _two_steps(graph: Graph, node: Node) -> list[Node] | None:
+    """A reduction of everything to one number: first along all dimensions but the first, then along that one."""
+    if node.op not in _PARTS or any(size != "1" for size in node.shape):
+        return None
+    source = graph.nodes[next(node.refs())]
+    sized = [i for i, size in enumerate(source.shape) if size != "1"]
+    if len(sized) < 2 or source.dtype not in ("float32", "float16", "bfloat16", "float64"):
+        return None
+    argument = node.args[1] if len(node.args) > 1 else None
+    dims = range(len(source.shape)) if argument in (None, ()) else argument if isinstance(argument, tuple) else ()
+    if {int(d) % len(source.shape) for d in dims} < set(sized):
+        return None
+    lead = sized[0]
+    last = tuple(range(lead + 1, len(source.shape)))
+    kind = _PARTS[node.op]
+    part_shape = source.shape[: lead + 1]
+    parts = Node(f"{node.name}_parts", kind, (Ref(source.name), last, False), {}, part_shape, source.dtype)
+    every = tuple(range(lead + 1))
+    made = [parts]
+    total = Node(f"{node.name}_total", kind, (Ref(parts.name), every, False), {}, (), node.dtype)
+    made.append(total)
+    if node.op == "aten.mean":
+        count = SizeArg(product(source.shape))
+        total = Node(f"{node.name}_mean", "aten.div", (Ref(total.name), count), {}, (), node.dtype)
+        made.append(total)
+    return [*made, Node(node.name, "aten.view", (Ref(total.name), ()), {}, node.shape, node.dtype)]
+
+
+Rule = Callable[[Graph, Node], list[Node] | None]
+_RULES: tuple[Rule, ...] = (_convolution, _thin_product)

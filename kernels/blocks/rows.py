@@ -6,7 +6,10 @@ forms, by what lies contiguous and how long the row is:
 ``whole``    the row is held at once (BLOCK covers it), everything about it is computed from one load;
 ``blocked``  the row is walked in blocks, once for every reduction that needs the result of an earlier one;
 ``columns``  the reduced dimension is not the last: a block of neighbouring columns is walked together, element by
-             element along the reduced dimension, so that memory is still read in line.
+             element (or STEP elements at once) along the reduced dimension, so that memory is still read in line;
+``taps``     the reduced dimensions are those of a window: walked like columns, over a block of neighbouring outputs.
+
+Several short rows are held at once as a tile (ROWS, BLOCK) where the schedule says so.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from typing import ClassVar
 
 from orienteer.kernels.blocks import ops
 from orienteer.kernels.blocks.emit import ORDERED, REDUCTIONS, Kernel, NeedsBuffer, Scope, Unsupported, Value, indent
-from orienteer.kernels.blocks.graph import Node, Size
+from orienteer.kernels.blocks.graph import Graph, Node, Ref, Size
 from orienteer.kernels.blocks.index import ZERO, Index, product, split, wrap
 
 Element = Callable[[], Value]
+#: Values under the positions of a window: the window's dimensions come last.
+TAPS = frozenset({"conv.terms", "pool.terms"})
 
 
 def reduced_dims(node: Node, rank: int) -> tuple[int, ...]:
@@ -29,6 +34,33 @@ def reduced_dims(node: Node, rank: int) -> tuple[int, ...]:
         return tuple(range(rank))
     dims = argument if isinstance(argument, tuple) else (argument,)
     return tuple(sorted(int(d) % rank for d in dims)) if rank else ()
+
+
+def _nan_is_seen_later(graph: Graph, node: Node, source: Node, dims: Sequence[int]) -> bool:
+    """True when a NaN that a maximum drops reaches the result all the same: through ``sum(exp(x - max(x)))``."""
+    less = {n.name for n in graph.nodes.values() if n.op == "aten.sub" and n.args[0] == Ref(source.name)}
+    uses: dict[str, list[Node]] = {}
+    for user in graph.nodes.values():
+        for name in user.refs():
+            uses.setdefault(name, []).append(user)
+
+    def reaches(name: str, wanted: Callable[[Node], bool], through: frozenset[str]) -> bool:
+        return any(
+            wanted(user) or (user.op in through and reaches(user.name, wanted, through)) for user in uses.get(name, ())
+        )
+
+    views = frozenset({"aten.view", "aten.where", "aten.unsqueeze", "aten.expand", "aten.clone"})
+
+    def summed(user: Node) -> bool:
+        return user.op in ("aten.sum", "prims.sum") and reduced_dims(user, len(source.shape)) == tuple(dims)
+
+    def centred(user: Node) -> bool:
+        return user.name in less and any(
+            power.op == "aten.exp" and any(summed(total) for total in uses.get(power.name, ()))
+            for power in uses.get(user.name, ())
+        )
+
+    return reaches(node.name, centred, views)
 
 
 class RowNest:
@@ -42,21 +74,25 @@ class RowNest:
         self.full: tuple[Size, ...] = self.source.shape
         self.dims = reduced_dims(anchor, len(self.full))
         self.scalars: dict[str, Value] = {}
+        self.nan_is_seen_later = False
         self.carries: list[tuple[str, str, str]] = []
 
     # -- set-up ------------------------------------------------------------------------------------------------------
 
     def build(self) -> Kernel:
         """Write the kernel."""
-        kernel = self.kernel
+        kernel, schedule = self.kernel, self.kernel.schedule
+        graph = kernel.graph
         rank = len(self.full)
         outer = [i for i in range(rank) if i not in self.dims]
         length = product([self.full[d] for d in self.dims])
-        columns = bool(outer) and bool(self.dims) and len(self.dims) == 1 and self.dims[0] < outer[-1]
-        hint = kernel.graph.value(length) if self.dims else 1
-        if columns:
-            self.form = "columns"
-        elif 1 << max(0, hint - 1).bit_length() <= kernel.schedule.whole_row:
+        hint = graph.value(length) if self.dims else 1
+        #: Reduced dimensions that lie in one piece at the end of a row; those before them are walked one by one.
+        self.run = self._last_run()
+        taps = self.source.op in TAPS and bool(outer)
+        if taps or (outer and self.dims and max(self.dims) < outer[-1]):
+            self.form = "taps" if taps else "columns"
+        elif len(self.run) == len(self.dims) and 1 << max(0, hint - 1).bit_length() <= schedule.whole_row:
             self.form = "whole"
         else:
             self.form = "blocked"
@@ -65,9 +101,24 @@ class RowNest:
         kernel.loop_variables = frozenset() if self.form == "whole" else frozenset({"r"})
         self.length = kernel.size(length)
         self.shape = [kernel.size(size) for size in self.full]
-        if self.form == "columns":
+        #: Rows of the tile that is held at once, and the variable that numbers them.
+        self.tiled, self.lines_at_once = False, 1
+        if self.form in ("columns", "taps"):
+            ordered = any(node.op in ORDERED for node in graph.nodes.values())
+            step = schedule.column_rows if self.form == "columns" and len(self.dims) == 1 and not ordered else 1
+            self.step = min(step, 1 << max(0, hint - 1).bit_length())
             return self._build_columns(outer)
+        self.step = 1
         return self._build_rows(outer)
+
+    def _last_run(self) -> tuple[int, ...]:
+        run: list[int] = []
+        for dimension in reversed(self.dims):
+            between = range(dimension + 1, run[0]) if run else range(0)
+            if any(self.full[i] != "1" for i in between):
+                break
+            run.insert(0, dimension)
+        return tuple(run)
 
     def _outer_index(self, outer: list[int], name: str) -> tuple[list[str], dict[int, Index]]:
         setup: list[str] = []
@@ -77,62 +128,123 @@ class RowNest:
                 positions[dimension] = item
             else:
                 setup.append(f"o{dimension} = {item.text}")
-                positions[dimension] = Index(f"o{dimension}")
+                positions[dimension] = Index(f"o{dimension}", item.variables, item.part)
         return setup, positions
 
     def _build_rows(self, outer: list[int]) -> Kernel:
-        kernel = self.kernel
-        setup, self.outer = self._outer_index(outer, "row")
-        self.inner = dict(
-            zip(self.dims, split(Index("r", frozenset({"r"})), [self.shape[d] for d in self.dims]), strict=True)
-        )
-        kernel.masks = {"r": f"r < {self.length}"}
-        rows_host = product([self.full[i] for i in outer])
-        rows = kernel.size(rows_host)
-        host_length = product([self.full[d] for d in self.dims])
-        if self.form == "whole":
-            # The shape at run time decides, so that one file serves every shape.
-            kernel.constants["BLOCK"] = f"triton.next_power_of_2({host_length})"
+        kernel, schedule = self.kernel, self.kernel.schedule
+        graph = kernel.graph
+        lead = [d for d in self.dims if d not in self.run]
+        run_host = product([self.full[d] for d in self.run])
+        self.extent = kernel.size(run_host)
+        run_hint = graph.value(run_host)
+        block = 1 << max(0, run_hint - 1).bit_length()
+        if self.form != "whole":
+            block = min(block, schedule.row_block)
+        # Neighbouring rows make a tile along the last of the other dimensions.
+        across = next((d for d in reversed(outer) if self.full[d] != "1"), None)
+        rows_at_once = 1
+        if across is not None and schedule.row_tile > block:
+            most = 1 << max(0, graph.value(self.full[across]) - 1).bit_length()
+            rows_at_once = min(schedule.row_tile // block, most)
+        self.tiled = rows_at_once > 1
+        #: Reduced dimensions before the last run are walked by a loop of their own.
+        self.lead = product([self.shape[d] for d in lead])
+        self.inner = dict(zip(lead, split(Index("q"), [self.shape[d] for d in lead]), strict=True))
+        run = split(Index("r", frozenset({"r"})), [self.shape[d] for d in self.run])
+        self.inner.update(dict(zip(self.run, run, strict=True)))
+        kernel.masks = {"r": f"r < {self.extent}"}
+        # The shape at run time decides, so that one file serves every shape.
+        kernel.constants["BLOCK"] = f"triton.next_power_of_2({run_host})" if self.form == "whole" else str(block)
+        if self.tiled:
+            assert across is not None
+            rest = [d for d in outer if d != across]
+            setup, self.outer = self._outer_index(rest, "lead")
+            self.outer[across] = Index("row", frozenset({"row"}))
+            kernel.masks["row"] = f"row < {self.shape[across]}"
+            kernel.constants["ROWS"] = str(rows_at_once)
+            tiles = f"tl.cdiv({self.shape[across]}, ROWS)"
+            leads_host = product([self.full[d] for d in rest])
+            leads = kernel.size(leads_host)
+            head = [
+                *([] if leads == "1" else [f"lead = piece // {tiles}"]),
+                f"row = ({'piece' if leads == '1' else f'(piece % {tiles})'}) * ROWS + tl.arange(0, ROWS)[:, None]",
+            ]
+            count = tiles if leads == "1" else f"{wrap(leads)} * {tiles}"
+            kernel.work = f"{wrap(leads_host)} * triton.cdiv({self.full[across]}, {rows_at_once})"
         else:
-            kernel.constants["BLOCK"] = str(kernel.schedule.row_block)
+            setup, self.outer = self._outer_index(outer, "row")
+            rows_host = product([self.full[i] for i in outer])
+            head, count, kernel.work = [], kernel.size(rows_host), rows_host
         self._store_output()
-        start = ["r = tl.arange(0, BLOCK)"] if self.form == "whole" else []
-        body = [*start, *setup, *kernel.top_lines()]
+        start = [f"r = {self._lanes('BLOCK')}"] if self.form == "whole" else []
+        body = [*head, *start, *setup, *kernel.top_lines()]
         kernel.lines = [
-            f"for row in range({kernel.first}, {rows}, tl.num_programs(0)):",
+            f"for {'piece' if self.tiled else 'row'} in range({kernel.first}, {count}, tl.num_programs(0)):",
             *indent(body),
         ]
-        kernel.work = rows_host
         return kernel
+
+    def _lanes(self, block: str) -> str:
+        return f"tl.arange(0, {block}){'[None, :]' if self.tiled else ''}"
 
     def _build_columns(self, outer: list[int]) -> Kernel:
         kernel = self.kernel
-        before = [i for i in outer if i < self.dims[0]]
-        after = [i for i in outer if i > self.dims[0]]
-        setup, self.outer = self._outer_index(before, "row")
+        if self.form == "taps":
+            before, after = outer[:-1], outer[-1:]
+        else:
+            before = [i for i in outer if i < max(self.dims)]
+            after = [i for i in outer if i > max(self.dims)]
         width_host = product([self.full[i] for i in after])
+        width_hint = max(16, 1 << max(0, kernel.graph.value(width_host) - 1).bit_length())
+        # Several short lines of a picture make a tile.
+        lines = 1
+        if self.form == "taps" and before and self.full[before[-1]] != "1":
+            most = 1 << max(0, kernel.graph.value(self.full[before[-1]]) - 1).bit_length()
+            lines = max(1, min(kernel.schedule.line_tile // width_hint, most))
+        self.lines_at_once = lines
+        rest = before[:-1] if lines > 1 else before
+        setup, self.outer = self._outer_index(rest, "row")
         width = kernel.size(width_host)
         columns = split(Index("c", frozenset({"c"})), [self.shape[i] for i in after])
         self.outer.update(dict(zip(after, columns, strict=True)))
-        self.inner = {self.dims[0]: Index("r", frozenset({"r"}))}
+        inner = split(Index("r", frozenset({"r"})), [self.shape[i] for i in self.dims])
+        if self.step == 1:
+            kernel.numbers = frozenset({"r"})
+        self.inner = dict(zip(self.dims, inner, strict=True))
         kernel.masks = {"c": f"c < {width}"}
-        block = min(kernel.schedule.row_block, max(16, 1 << max(0, kernel.graph.value(width_host) - 1).bit_length()))
+        if lines > 1:
+            self.outer[before[-1]] = Index("j", frozenset({"j"}))
+            kernel.masks["j"] = f"j < {self.shape[before[-1]]}"
+            kernel.constants["LINES"] = str(lines)
+        if self.step > 1:
+            kernel.masks["r"] = f"r < {self.length}"
+            kernel.constants["STEP"] = str(self.step)
+        most = kernel.schedule.row_block if self.step == 1 else max(16, kernel.schedule.row_block // self.step)
+        block = min(most, width_hint)
         kernel.constants["BLOCK"] = str(block)
         self._store_output()
         across = f"tl.cdiv({width}, BLOCK)"
-        rows_host = product([self.full[i] for i in before])
+        rows_host = product([self.full[i] for i in rest])
         rows = kernel.size(rows_host)
+        flat = self.step == 1 and lines == 1
         body = [
             f"row = piece // {across}",
-            f"c = (piece % {across}) * BLOCK + tl.arange(0, BLOCK)",
+            f"c = (piece % {across}) * BLOCK + tl.arange(0, BLOCK){'' if flat else '[None, :]'}",
             *setup,
             *kernel.top_lines(),
         ]
-        kernel.lines = [
-            f"for piece in range({kernel.first}, {wrap(rows)} * {across}, tl.num_programs(0)):",
-            *indent(body),
-        ]
-        kernel.work = f"{wrap(rows_host)} * triton.cdiv({width_host}, {block})"
+        count, kernel.work = f"{wrap(rows)} * {across}", f"{wrap(rows_host)} * triton.cdiv({width_host}, {block})"
+        if lines > 1:
+            down = f"tl.cdiv({self.shape[before[-1]]}, LINES)"
+            body = [
+                f"row = piece // ({across} * {down})",
+                f"j = ((piece // {across}) % {down}) * LINES + tl.arange(0, LINES)[:, None]",
+                *body[1:],
+            ]
+            count += f" * {down}"
+            kernel.work += f" * triton.cdiv({self.full[before[-1]]}, {lines})"
+        kernel.lines = [f"for piece in range({kernel.first}, {count}, tl.num_programs(0)):", *indent(body)]
         return kernel
 
     # -- the output --------------------------------------------------------------------------------------------------
@@ -146,6 +258,8 @@ class RowNest:
         kept_shape = tuple("1" if i in self.dims else size for i, size in enumerate(self.full))
         scalar_anchor = node.name == self.first.name and node.op in REDUCTIONS
         if node.shape == self.full and not scalar_anchor:
+            if kernel.schedule.store_statistics and self.first.op in REDUCTIONS:
+                raise NeedsBuffer(self.first.name)
             self._in_pass(lambda: self._store_element())
             return
         if node.shape == kept_shape and (len(kept_shape) != len(outer_shape)):
@@ -192,12 +306,21 @@ class RowNest:
         for name, start, _ in carries:
             kernel.top.lines.append(f"{name} = {start}")
         kernel.top.lines.extend(before)
-        if self.form == "columns":
-            kernel.top.lines.append(f"for r in range(0, {self.length}):")
+        body = [*lines, *(update for _, _, update in carries)]
+        if self.form == "blocked":
+            walk = [
+                f"for start in range(0, {self.extent}, BLOCK):",
+                *indent([f"r = start + {self._lanes('BLOCK')}", *body]),
+            ]
+            walk = walk if self.lead == "1" else [f"for q in range(0, {self.lead}):", *indent(walk)]
+        elif self.step > 1:
+            walk = [
+                f"for start in range(0, {self.length}, STEP):",
+                *indent(["r = start + tl.arange(0, STEP)[:, None]", *body]),
+            ]
         else:
-            kernel.top.lines.append(f"for start in range(0, {self.length}, BLOCK):")
-            lines = ["r = start + tl.arange(0, BLOCK)", *lines]
-        kernel.top.lines.extend(indent([*lines, *(update for _, _, update in carries)]))
+            walk = [f"for r in range(0, {self.length}):", *indent(body)]
+        kernel.top.lines.extend(walk)
         kernel.top.lines.extend(after)
 
     def _anchor(self, node: Node, index: Sequence[Index]) -> Value:
@@ -226,11 +349,44 @@ class RowNest:
     @property
     def _row_variables(self) -> frozenset[str]:
         """Variables of a value that is one per row (in the column form: one per column)."""
-        return frozenset({"c"}) if self.form == "columns" else frozenset()
+        if self.form in ("columns", "taps"):
+            return frozenset({"c", "j"}) if self.lines_at_once > 1 else frozenset({"c"})
+        return frozenset({"row"}) if self.tiled else frozenset()
+
+    @property
+    def _accumulator(self) -> str:
+        """Shape of what is accumulated element by element."""
+        if self.tiled:
+            return "(ROWS, BLOCK)"
+        if self.lines_at_once > 1:
+            return "(LINES, BLOCK)"
+        return "(STEP, BLOCK)" if self.step > 1 else "(BLOCK,)"
+
+    @property
+    def _per_row(self) -> str:
+        """Shape of one value per row (in the column form: per column)."""
+        if self.tiled:
+            return "(ROWS, 1)"
+        if self.lines_at_once > 1:
+            return "(LINES, BLOCK)"
+        if self.step > 1:
+            return "(1, BLOCK)"
+        return "(BLOCK,)" if self.form in ("columns", "taps") else "()"
+
+    def _across(self, call: str, text: str, extra: str = "") -> str:
+        """Write a reduction of a tile to one value per row."""
+        axis = "axis=1, keep_dims=True" if self.tiled else "axis=0, keep_dims=True" if self.step > 1 else "axis=0"
+        return f"{call}({text}, {axis}{extra})"
+
+    @property
+    def _walks_scalars(self) -> bool:
+        """True where the position along the row is a number: nothing is left to reduce inside a tile."""
+        return self.form in ("columns", "taps") and self.step == 1
 
     def _reduce_node(self, node: Node, source: Node) -> Value:
         kind = node.op.split(".")[1]
         dtype = source.dtype
+        self.nan_is_seen_later = _nan_is_seen_later(self.kernel.graph, node, source, self.dims)
 
         def element() -> Value:
             return self.kernel.value(source.name, self._full_index())
@@ -287,11 +443,32 @@ class RowNest:
         "amax": "tl.maximum({0}, {1})",
         "amin": "tl.minimum({0}, {1})",
     }
-    _FINISH: ClassVar[dict[str, str]] = {
-        "sum": "tl.sum({0}, axis=0)",
-        "amax": "tl.max({0}, axis=0)",
-        "amin": "tl.min({0}, axis=0)",
+    #: The same for floating-point numbers: NaN wins, as in PyTorch.
+    _COMBINE_NAN: ClassVar[dict[str, str]] = {
+        "amax": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+        "amin": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     }
+
+    def _finish(self, kind: str, text: str) -> str:
+        if kind == "prod":
+            self.kernel.helpers.add("_multiply")
+            axis = "1, _multiply, keep_dims=True" if self.tiled else "0, _multiply"
+            return f"tl.reduce({text}, {axis}{', keep_dims=True' if self.step > 1 else ''})"
+        return self._across({"sum": "tl.sum", "amax": "tl.max", "amin": "tl.min"}[kind], text)
+
+    def _inside(self, value: Value, identity: str, dtype: str) -> Value:
+        """Replace the lanes beyond the row by a neutral element."""
+        kernel = self.kernel
+        return kernel.assign(
+            f"tl.where({kernel.masks['r']}, {value.text}, {identity})", dtype, self._row_variables | {"r"}
+        )
+
+    def _with_nan(self, result: str, tile: str, exempt: bool) -> str:
+        """Let NaN win where the reduction of a tile would drop it."""
+        if exempt:
+            return result
+        odd = self._across("tl.max", f"tl.where({tile} != {tile}, 1.0, 0.0)")
+        return f'tl.where({odd} > 0.0, float("nan"), {result})'
 
     def _fold(self, element: Element, kind: str, dtype: str) -> Value:
         """Reduce the elements of the row to one value."""
@@ -301,68 +478,95 @@ class RowNest:
         floating = dtype in ops.FLOATS
         identity = (self._IDENTITY if floating else self._INT_IDENTITY)[kind]
         compute = ops.COMPUTE[dtype]
-        finish = self._FINISH.get(kind, "tl.reduce({0}, 0, _multiply)")
-        if kind == "prod":
-            kernel.helpers.add("_multiply")
+        variables = self._row_variables
+        exempt = not floating or kind not in self._COMBINE_NAN or self.nan_is_seen_later
+        combine = self._COMBINE[kind] if exempt else self._COMBINE_NAN[kind]
         if self.form == "whole":
-            value = element()
-            inside = kernel.assign(f"tl.where({kernel.masks['r']}, {value.text}, {identity})", dtype, frozenset({"r"}))
-            return kernel.assign(finish.format(inside.text), dtype, frozenset(), "s")
+            inside = self._inside(element(), identity, dtype)
+            text = self._with_nan(self._finish(kind, inside.text), inside.text, exempt)
+            return kernel.assign(text, dtype, variables, "s")
         name = kernel.fresh("acc")
-        start = f"{name} = tl.full((BLOCK,), {identity}, dtype={compute})"
+        start = f"{name} = tl.full({self._accumulator}, {identity}, dtype={compute})"
 
         def work() -> None:
             value = element()
             text = value.text
-            if self.form == "blocked":
+            if not self._walks_scalars:
                 text = f"tl.where({kernel.masks['r']}, {text}, {identity})"
-            kernel.scope.lines.append(f"{name} = {self._COMBINE[kind].format(name, text)}")
+            kernel.scope.lines.append(f"{name} = {combine.format(name, text)}")
 
         self._in_pass(work, before=[start])
-        if self.form == "columns":
-            return Value(name, dtype, self._row_variables)
+        if self._walks_scalars:
+            return Value(name, dtype, variables)
         result = kernel.fresh("s")
-        kernel.top.lines.append(f"{result} = {finish.format(name)}")
-        return Value(result, dtype)
+        kernel.top.lines.append(f"{result} = {self._with_nan(self._finish(kind, name), name, exempt)}")
+        return Value(result, dtype, variables)
 
     def _arg(self, element: Element, kind: str, dtype: str) -> Value:
-        """Position of the extreme element, the first where several are equal."""
+        """Position of the extreme element, the first where several are equal; NaN is the most extreme."""
         kernel = self.kernel
+        if len(self.run) != len(self.dims):
+            raise Unsupported(f"{kind} over dimensions that do not lie together")
         best, where = kernel.fresh("best"), kernel.fresh("at")
         low = kind == "argmax"
         floating = dtype in ops.FLOATS
         key = "amax" if low else "amin"
         identity = (self._IDENTITY if floating else self._INT_IDENTITY)[key]
-        pick = "tl.argmax" if low else "tl.argmin"
         reduce = "tl.max" if low else "tl.min"
         better = ">" if low else "<"
         compute = ops.COMPUTE[dtype]
+        variables = self._row_variables
+        beyond = "2147483647"
+
+        def place(tile: str, top: str) -> str:
+            """First position of the extreme element of a tile."""
+            equal = f"({tile} == {top})" + (f" | ({tile} != {tile})" if floating else "")
+            return self._across("tl.min", f"tl.where({equal}, r, {beyond})")
+
+        def first_nan(tile: str) -> str:
+            return self._across("tl.min", f"tl.where({tile} != {tile}, r, {beyond})")
+
         if self.form == "whole":
-            value = element()
-            inside = kernel.assign(f"tl.where({kernel.masks['r']}, {value.text}, {identity})", dtype, frozenset({"r"}))
-            return kernel.assign(f"{pick}({inside.text}, axis=0).to(tl.int64)", "int64", frozenset(), "s")
-        shape = "(BLOCK,)" if self.form == "columns" else "()"
+            inside = self._inside(element(), identity, dtype)
+            pick = "tl.argmax" if low else "tl.argmin"
+            at = kernel.assign(self._across(pick, inside.text), "int32", variables, "at")
+            if floating:
+                odd = kernel.assign(first_nan(inside.text), "int32", variables, "odd")
+                at = kernel.assign(f"tl.where({odd.text} < {beyond}, {odd.text}, {at.text})", "int32", variables, "at")
+            return kernel.assign(f"{at.text}.to(tl.int64)", "int64", variables, "s")
         before = [
-            f"{best} = tl.full({shape}, {identity}, dtype={compute})",
-            f"{where} = tl.full({shape}, 0, dtype=tl.int32)",
+            f"{best} = tl.full({self._per_row}, {identity}, dtype={compute})",
+            f"{where} = tl.full({self._per_row}, 0, dtype=tl.int32)",
         ]
+
+        def replaced(value: str, at: str) -> list[str]:
+            nan = f" | (({value} != {value}) & ({best} == {best}))" if floating else ""
+            test = kernel.fresh("is_better")
+            return [
+                f"{test} = ({value} {better} {best}){nan}",
+                f"{where} = tl.where({test}, {at}, {where})",
+                f"{best} = tl.where({test}, {value}, {best})",
+            ]
 
         def work() -> None:
             value = element()
             lines = kernel.scope.lines
-            if self.form == "columns":
-                lines.append(f"{where} = tl.where({value.text} {better} {best}, r, {where})")
-                lines.append(f"{best} = tl.where({value.text} {better} {best}, {value.text}, {best})")
+            if self._walks_scalars:
+                lines.extend(replaced(value.text, "r"))
                 return
-            inside = kernel.assign(f"tl.where({kernel.masks['r']}, {value.text}, {identity})", dtype, frozenset({"r"}))
-            top, place = kernel.fresh("top"), kernel.fresh("place")
-            lines.append(f"{top} = {reduce}({inside.text}, axis=0)")
-            lines.append(f"{place} = start + {pick}({inside.text}, axis=0)")
-            lines.append(f"{where} = tl.where({top} {better} {best}, {place}, {where})")
-            lines.append(f"{best} = tl.where({top} {better} {best}, {top}, {best})")
+            inside = self._inside(value, identity, dtype)
+            top, at = kernel.fresh("top"), kernel.fresh("place")
+            lines.append(f"{top} = {self._across(reduce, inside.text)}")
+            lines.append(f"{at} = {place(inside.text, top)}")
+            if floating:
+                odd = kernel.fresh("odd")
+                lines.append(f"{odd} = {first_nan(inside.text)}")
+                lines.append(f"{at} = tl.where({odd} < {beyond}, {odd}, {at})")
+                lines.append(f'{top} = tl.where({odd} < {beyond}, float("nan"), {top})')
+            lines.extend(replaced(top, at))
 
         self._in_pass(work, before=before)
-        return kernel.assign(f"{where}.to(tl.int64)", "int64", self._row_variables, "s")
+        return kernel.assign(f"{where}.to(tl.int64)", "int64", variables, "s")
 
     # -- scans -------------------------------------------------------------------------------------------------------
 
@@ -378,22 +582,20 @@ class RowNest:
         compute = ops.COMPUTE[source.dtype]
         sign = "+" if summing else "*"
         scan = "tl.cumsum" if summing else "tl.cumprod"
-        if self.form == "columns":
+        if self._walks_scalars:
             carry = kernel.fresh("carry")
             self.carries.append((carry, f"tl.full((BLOCK,), {identity}, dtype={compute})", ""))
             name = kernel.fresh("run")
             kernel.scope.lines.append(f"{name} = {carry} {sign} {value.text}")
             self.carries[-1] = (carry, self.carries[-1][1], f"{carry} = {name}")
             return Value(name, node.dtype, frozenset({"c", "r"}))
-        inside = kernel.assign(f"tl.where({kernel.masks['r']}, {value.text}, {identity})", node.dtype, frozenset({"r"}))
+        inside = self._inside(value, identity, node.dtype)
+        run = f"{scan}({inside.text}, axis={1 if self.tiled else 0})"
+        variables = self._row_variables | {"r"}
         if self.form == "whole":
-            return kernel.assign(f"{scan}({inside.text}, axis=0)", node.dtype, frozenset({"r"}), "run")
+            return kernel.assign(run, node.dtype, variables, "run")
         carry, name = kernel.fresh("carry"), kernel.fresh("run")
-        kernel.scope.lines.append(f"{name} = {carry} {sign} {scan}({inside.text}, axis=0)")
-        if summing:
-            update = f"{carry} = {carry} + tl.sum({inside.text}, axis=0)"
-        else:
-            kernel.helpers.add("_multiply")
-            update = f"{carry} = {carry} * tl.reduce({inside.text}, 0, _multiply)"
-        self.carries.append((carry, f"tl.full((), {identity}, dtype={compute})", update))
-        return Value(name, node.dtype, frozenset({"r"}))
+        kernel.scope.lines.append(f"{name} = {carry} {sign} {run}")
+        update = f"{carry} = {carry} {sign} {self._finish('sum' if summing else 'prod', inside.text)}"
+        self.carries.append((carry, f"tl.full({self._per_row}, {identity}, dtype={compute})", update))
+        return Value(name, node.dtype, variables)

@@ -16,6 +16,24 @@ class Schedule:
     row_block: int = 1024
     #: Rows no longer than this (rounded up to a power of two) are held whole, without a loop.
     whole_row: int = 4096
+    #: Elements of a tile of several short rows that are reduced together; 1 takes row by row.
+    row_tile: int = 1
+    #: Rows that are walked together where a reduction runs down columns; 1 takes row by row.
+    column_rows: int = 1
+    #: Elements of a tile of several short lines of a picture; 1 takes line by line.
+    line_tile: int = 1
+    #: 1 stores the results of reductions and applies them in a kernel of their own, 0 does both in one kernel.
+    store_statistics: int = 0
+    #: 1 reduces everything to one number in two kernels, the first of them on all cores.
+    two_steps: int = 0
+    #: 1 reads a transposed operand of a matrix product along its memory and turns the tile, 0 reads it element-wise.
+    turn_tiles: int = 1
+    #: Parts into which the inner dimension of a matrix product is cut; their sums are added by a second kernel.
+    split_k: int = 1
+    #: Rows of output tiles that are walked together, so that they share what the cache holds.
+    group_m: int = 1
+    #: 1 adds up a convolution tap by tap over shifted pictures, 0 gathers patches for one matrix product.
+    direct_conv: int = 0
     #: Output tile and reduction step of a matrix product.
     tile_m: int = 64
     tile_n: int = 64

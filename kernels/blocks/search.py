@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from orienteer.kernels.blocks.emit import MATMULS, ORDERED, REDUCTIONS
+from orienteer.kernels.blocks.emit import MATMULS, ORDERED, REDUCTIONS, SELECTIONS
 from orienteer.kernels.blocks.graph import Graph
 from orienteer.kernels.blocks.lower import lower
 from orienteer.kernels.blocks.module import assemble
@@ -29,32 +29,48 @@ class Draft:
     schedule: Mapping[str, Any]
 
 
+#: One tile at a time, small blocks: what fits into every buffer.
+_SMALL = {"row_tile": 1, "column_rows": 1, "line_tile": 1}
 #: Safer schedules for what did not compile: each entry changes some parameters of the first one.
 _FALLBACKS: dict[str, tuple[dict[str, Any], ...]] = {
-    "element": ({"flat_block": 1024}, {"flat_block": 256}, {"flat_block": 64}),
+    "element": ({**_SMALL, "flat_block": 1024}, {**_SMALL, "flat_block": 256}, {**_SMALL, "flat_block": 64}),
     "reduction": (
-        {"whole_row": 1, "row_block": 2048},
-        {"whole_row": 1, "row_block": 1024},
-        {"whole_row": 1, "row_block": 256},
+        {**_SMALL, "whole_row": 1, "row_block": 2048},
+        {**_SMALL, "whole_row": 1, "row_block": 1024, "flat_block": 1024},
+        {**_SMALL, "whole_row": 1, "row_block": 256, "flat_block": 256, "tile_m": 32, "tile_n": 32, "tile_k": 32},
+        {**_SMALL, "whole_row": 1, "row_block": 64, "flat_block": 64, "tile_m": 16, "tile_n": 16, "tile_k": 16},
     ),
-    "scan": ({"whole_row": 1, "row_block": 1024}, {"whole_row": 1, "row_block": 256}),
+    "scan": (
+        {**_SMALL, "whole_row": 1, "row_block": 1024},
+        {**_SMALL, "whole_row": 1, "row_block": 256, "flat_block": 256},
+    ),
     "matmul": (
-        {"tile_m": 128, "tile_n": 128, "tile_k": 64},
-        {"tile_m": 32, "tile_n": 32, "tile_k": 32},
-        {"tile_m": 16, "tile_n": 16, "tile_k": 16},
+        {**_SMALL, "tile_m": 128, "tile_n": 128, "tile_k": 64},
+        {**_SMALL, "tile_m": 32, "tile_n": 32, "tile_k": 32, "flat_block": 1024, "row_block": 1024, "whole_row": 1},
+        {**_SMALL, "tile_m": 16, "tile_n": 16, "tile_k": 16, "flat_block": 256, "row_block": 256, "whole_row": 1},
     ),
-    "tile": ({"tile_copy": 64}, {"tile_copy": 16}),
+    "tile": ({"tile_copy": 64}, {"tile_copy": 16}, {**_SMALL, "tile_copy": 16, "flat_block": 256}),
 }
+_FALLBACKS["convolution"] = (
+    {"tile_m": 32, "tile_n": 32, "tile_k": 32, "row_tile": 1, "line_tile": 1024},
+    *_FALLBACKS["reduction"][1:],
+    {**_SMALL, "direct_conv": 0, "tile_m": 32, "tile_n": 32, "tile_k": 32, "flat_block": 256, "row_block": 256},
+)
 
 
 def family(graph: Graph) -> str:
-    """Classify an operator by what anchors its graph: matmul, scan, reduction, tile (a transposing copy) or element."""
+    """Classify an operator by what anchors its graph.
+
+    One of convolution, matmul, scan, reduction, tile (a transposing copy) and element.
+    """
     found = {node.op for node in graph.nodes.values()}
+    if "aten.convolution" in found:
+        return "convolution"
     if found & MATMULS:
         return "matmul"
     if found & ORDERED:
         return "scan"
-    if found & REDUCTIONS:
+    if found & (REDUCTIONS | SELECTIONS):
         return "reduction"
     if found & {"aten.permute", "aten.transpose", "aten.t"}:
         return "tile"
@@ -80,9 +96,21 @@ class TritonSearch:
                 flat_block=256, whole_row=1, row_block=256, tile_m=32, tile_n=32, tile_k=32, tile_copy=16, programs=4096
             )
         elif target == "npu":
-            self._first = Schedule(flat_block=4096, whole_row=4096, row_block=2048, programs=vector_cores)
+            self._first = Schedule(
+                flat_block=4096,
+                whole_row=4096,
+                row_block=2048,
+                row_tile=4096,
+                line_tile=4096,
+                two_steps=1,
+                direct_conv=1,
+                turn_tiles=1,
+                programs=vector_cores,
+            )
         else:
-            self._first = Schedule(flat_block=1024, whole_row=8192, row_block=4096, programs=65535)
+            self._first = Schedule(
+                flat_block=1024, whole_row=8192, row_block=4096, two_steps=1, direct_conv=1, programs=65535
+            )
 
     @staticmethod
     def family(graph: Graph) -> str:
@@ -102,6 +130,15 @@ class TritonSearch:
             "flat_block": [64, 256, 512, 1024, 2048, 4096, 8192, 16384],
             "row_block": [256, 512, 1024, 2048, 4096, 8192],
             "whole_row": [1, 1024, 2048, 4096, 8192, 16384],
+            "row_tile": [1, 1024, 2048, 4096, 8192, 16384],
+            "column_rows": [1, 4, 8, 16, 32],
+            "line_tile": [1, 512, 1024, 2048, 4096, 8192],
+            "store_statistics": [0, 1],
+            "two_steps": [0, 1],
+            "direct_conv": [0, 1],
+            "turn_tiles": [0, 1],
+            "split_k": [1, 2, 4, 8],
+            "group_m": [1, 4, 8],
             "tile_m": [16, 32, 64, 128, 256],
             "tile_n": [16, 32, 64, 128, 256],
             "tile_k": [16, 32, 64, 128, 256],

@@ -143,9 +143,8 @@ def test_hidden_assignments_cover_the_kinds_and_repeat_by_seed():
     assert all(set(assignment) == {dim.name for dim in dims} for _, assignment in proposed)
 
 
-def test_tracing_sizes_are_distinct_and_bounded():
+def test_tracing_sizes_are_distinct():
     for assignment in shapes.trace_assignments(shapes.dimensions(TASK)):
-        assert math.prod(assignment.values()) <= 1 << 24
         assert all(value > shapes.SMALL for value in assignment.values())
 
 
