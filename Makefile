@@ -1,5 +1,6 @@
 # `make run` installs what is needed and searches kernels for the Ascend NPU; `make test` installs the rest and tests.
-# A second call of either installs nothing. PYTHON chooses the interpreter, ARGS goes to the command or to pytest.
+# A second call of either installs nothing. PYTHON chooses the interpreter, ARGS goes to the command (by default three
+# verifications an operator, so that it ends in minutes) or to pytest.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,12 +11,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STATED := pyproject.toml constraints.txt
-ARGS ?=
 
 run: $(VENV)/.installed
 	@scripts/system-packages bwrap=bubblewrap
 	@$(BIN)/agent setup npu --yes || echo "the Ascend compiler is not set up; compiling for it will be skipped" >&2
-	$(BIN)/agent run evokernel --target npu $(ARGS)
+	$(BIN)/agent run evokernel --target npu $(if $(filter undefined,$(origin ARGS)),--set iterations=3,$(ARGS))
 
 test: $(VENV)/.installed-dev
 	@scripts/system-packages bwrap=bubblewrap
