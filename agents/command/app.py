@@ -85,6 +85,7 @@ def run(
         str | None, typer.Option("--prices", metavar="FILE", help="Price table to use instead of the packaged one.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do missing setups without asking.")] = False,
+    strict: o.Strict = False,
     json_: o.Json = False,
     home: o.HomeOption = None,
     db: o.Database = None,
@@ -132,7 +133,7 @@ def run(
 
         return start_run(config, listener)
 
-    drive(go, json_, kind)
+    drive(go, json_, kind, strict)
 
 
 def _agreed(question: str) -> bool:

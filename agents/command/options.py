@@ -40,6 +40,7 @@ Workers = Annotated[
     ),
 ]
 Sandbox = Annotated[str, typer.Option("--sandbox", metavar="KIND", help="auto, bwrap, docker or process.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit status 1 unless every task is proven.")]
 Unsafe = Annotated[bool, typer.Option("--allow-unsafe", help="Allow the process sandbox, which isolates nothing.")]
 
 

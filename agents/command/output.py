@@ -114,8 +114,14 @@ def _print_files(folder: Path) -> None:
                 say(f"  {plainly.clean(name)}")
 
 
-def print_run(document: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> None:
-    """Print one run for people: request, provenance, result, every proposal with its verdict and its gates."""
+def print_run(document: Mapping[str, Any], rows: Sequence[Mapping[str, str]], course: Sequence[str] = ()) -> None:
+    """Print one run for people: request, provenance, result, and how it went.
+
+    Args:
+        document: the run.
+        rows: its result as the method shows it.
+        course: how it went in the method's words; without them every proposal is listed with its verdict and its gates.
+    """
     config, provenance = document["config"], document["provenance"]
     budget = ", ".join(f"{k} {v:g}" for k, v in config.get("budgets", {}).items() if v is not None)
     facts = {
@@ -143,7 +149,11 @@ def print_run(document: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) ->
     elif document["best"]:
         say("\nbest")
         print_best(document["best"])
-    _print_proposals(document)
+    for line in course:
+        indent = len(line) - len(line.lstrip())
+        say(" " * indent + plainly.clean(line))
+    if not course:
+        _print_proposals(document)
     _print_model_calls(document["model_calls"])
     _print_files(Path(document["folder"]))
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from orienteer.agents.command import now
 from orienteer.agents.command import options as o
 from orienteer.agents.command.output import evaluations as in_words
-from orienteer.agents.command.output import print_json, print_report, print_run, print_table, say
+from orienteer.agents.command.output import note, print_json, print_report, print_run, print_table, say
 from orienteer.errors import OrienteerError
 
 if TYPE_CHECKING:
@@ -18,16 +18,20 @@ if TYPE_CHECKING:
     from orienteer.agents.runtime.events import Event
     from orienteer.agents.runtime.method import Method
 
-runs_app = o.group("List, show, resume, export, stop and remove runs.")
+_NOT_PROVEN = "not everything is proven: exit status 1 (--strict)"
+runs_app = o.group("List, show, report, resume, export, stop and remove runs.")
 
 
-def drive(go: Callable[[Callable[[Event], None]], RunReport], json_: bool, kind: type[Method] | None) -> NoReturn:
+def drive(
+    go: Callable[[Callable[[Event], None]], RunReport], json_: bool, kind: type[Method] | None, strict: bool = False
+) -> NoReturn:
     """Drive a run, show its course, print its report and leave with its exit status.
 
     Args:
         go: starts or resumes it, given who listens.
         json_: print one JSON document.
         kind: the method's class; None: find it by the report.
+        strict: the exit status is 1 unless everything is proven.
     """
     from orienteer.agents.runtime.display import Display
 
@@ -38,13 +42,16 @@ def drive(go: Callable[[Callable[[Event], None]], RunReport], json_: bool, kind:
             display(event)
 
         report = go(listen)
+    kind = kind or _method(report.method)
+    failed = strict and not _proven(kind, report.result)
+    exit_code = report.exit_code or int(failed)
     if json_:
         print_json(
             {
                 "run": report.id,
                 "status": report.status,
                 "reason": report.reason,
-                "exit_code": report.exit_code,
+                "exit_code": exit_code,
                 "method": report.method,
                 "seed": report.provenance.get("seed"),
                 "result": report.result,
@@ -55,8 +62,14 @@ def drive(go: Callable[[Callable[[Event], None]], RunReport], json_: bool, kind:
             }
         )
     else:
-        print_report(report, kind or _method(report.method))
-    raise typer.Exit(report.exit_code)
+        print_report(report, kind)
+    if failed:
+        note(_NOT_PROVEN)
+    raise typer.Exit(exit_code)
+
+
+def _proven(kind: type[Method] | None, result: dict[str, Any]) -> bool:
+    return kind is None or kind.proven(result)
 
 
 def _method(name: str) -> type[Method] | None:
@@ -91,16 +104,53 @@ def runs_ls(json_: o.Json = False, home: o.HomeOption = None, db: o.Database = N
 
 
 @runs_app.command("show")
-def runs_show(run_id: o.RunId, json_: o.Json = False, home: o.HomeOption = None, db: o.Database = None) -> None:
-    """Show one run: request, provenance, result, every proposal and verdict."""
-    from orienteer.agents.runtime.records import show_run
+def runs_show(
+    run_id: o.RunId,
+    task: Annotated[str, typer.Option("--task", metavar="NAME", help="Only this task.")] = "",
+    proposals: Annotated[
+        bool, typer.Option("--proposals", help="List every proposal with its gates instead of the lineages.")
+    ] = False,
+    strict: o.Strict = False,
+    json_: o.Json = False,
+    home: o.HomeOption = None,
+    db: o.Database = None,
+) -> None:
+    """Show one run: request, provenance, result, lineages, what was remembered, every proposal and verdict."""
+    from orienteer.agents.runtime.records import only_task, show_run
 
     document = show_run(run_id, home, db)
+    kind = _method(document["method"])
+    failed = strict and not _proven(kind, document["result"])
+    if task:
+        document = only_task(document, task)
     if json_:
         print_json(document)
-        return
-    kind = _method(document["method"])
-    print_run(document, kind.rows(document["result"]) if kind is not None else [])
+    else:
+        rows = kind.rows(document["result"]) if kind is not None else []
+        print_run(document, rows, kind.course(document, task) if kind is not None and not proposals else ())
+    if failed:
+        note(_NOT_PROVEN)
+        raise typer.Exit(1)
+
+
+@runs_app.command("report")
+def runs_report(
+    run_id: o.RunId,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FILE", help="Where to write it (default: in the run's folder).")
+    ] = None,
+    json_: o.Json = False,
+    home: o.HomeOption = None,
+    db: o.Database = None,
+) -> None:
+    """Write a run's report: one HTML file that needs nothing else."""
+    from orienteer.agents.runtime.records import write_report
+
+    path = write_report(run_id, to, home, db)
+    if json_:
+        print_json({"file": str(path)})
+    else:
+        say(str(path))
 
 
 @runs_app.command("resume")
@@ -118,6 +168,7 @@ def runs_resume(
     allow_unsafe: Annotated[
         bool | None, typer.Option("--allow-unsafe/--no-allow-unsafe", help="Allow the process sandbox.")
     ] = None,
+    strict: o.Strict = False,
     json_: o.Json = False,
     home: o.HomeOption = None,
     db: o.Database = None,
@@ -136,7 +187,7 @@ def runs_resume(
         "allow_unsafe": allow_unsafe,
     }
     overrides = {key: value for key, value in given.items() if value is not None}
-    drive(lambda listener: resume_run(run_id, overrides, listener, home_path=home, database=db), json_, None)
+    drive(lambda listener: resume_run(run_id, overrides, listener, home_path=home, database=db), json_, None, strict)
 
 
 @runs_app.command("export")

@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
-from orienteer.agents.evokernel import kits, offline, prompting, results, stages
+from orienteer.agents.evokernel import kits, offline, prompting, results, stages, telling
+from orienteer.agents.evokernel.course import courses, groups
 from orienteer.agents.evokernel.memories import describe
 from orienteer.agents.evokernel.staged import Operator, SearchSettings, StagedSearch
 from orienteer.agents.runtime.method import (
@@ -111,7 +112,10 @@ class EvoKernel(StagedSearch):
                 run.emit("task.rejected", task=name, message=reason)
         else:
             # A resume works on what the run began with, whatever became of the files.
-            tasks = [KernelTask(name, run.artifacts.text(item["source"])) for name, item in kept["tasks"].items()]
+            tasks = [
+                KernelTask(name, run.artifacts.text(item["source"]), item.get("group", ""))
+                for name, item in kept["tasks"].items()
+            ]
         self._open(run, settings, request)
         inspected = self._in_parallel(run, [(task.name, partial(self._prepare, task)) for task in tasks])
         good: dict[str, Any] = {}
@@ -123,7 +127,8 @@ class EvoKernel(StagedSearch):
                 rejected[task.name] = str(problem)
                 run.emit("task.rejected", task=task.name, message=str(problem))
                 continue
-            good[task.name] = stages.fresh(run.artifacts.put(task.source, "text/x-python"))
+            source = run.artifacts.put(task.source, "text/x-python")
+            good[task.name] = stages.fresh(source, task.group, self._hidden[task.name].described)
         if not good:
             name, reason = next(iter(rejected.items()), ("", "there is none"))
             more = f" (and {len(rejected) - 1} more tasks)" if len(rejected) > 1 else ""
@@ -300,6 +305,28 @@ class EvoKernel(StagedSearch):
     def rows(cls, result: Plain) -> list[dict[str, str]]:
         """One row per task: every gate's answer, evidence, latency, proposer and attempts."""
         return results.rows(result)
+
+    @classmethod
+    def proven(cls, result: Plain) -> bool:
+        """Say whether every task has a proven kernel."""
+        return bool(result.get("of")) and result["proven"] == result["of"]
+
+    @classmethod
+    def summary(cls, document: Plain) -> Plain:
+        """Return the results by level."""
+        return {"groups": groups([course.row() for course in courses(document)])}
+
+    @classmethod
+    def course(cls, document: Plain, task: str = "") -> list[str]:
+        """Return lineages, curves, the memory that was used and the results by level, in lines."""
+        return telling.lines(document, task)
+
+    @classmethod
+    def report(cls, document: Callable[[], Plain], read: Callable[[str], str]) -> str | None:
+        """Return the report as HTML."""
+        from orienteer.agents.evokernel.report import page
+
+        return page(document(), read)
 
     @classmethod
     def setups(cls, target: str, home: Path) -> tuple[str, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
+from orienteer.agents.evokernel.course import group_of, groups
 from orienteer.agents.runtime.method import Candidate, Outcome, Plain
 from orienteer.agents.runtime.run import Run
 from orienteer.evaluators.kernel.verdict import Gate
@@ -37,6 +39,7 @@ def document(run: Run, state: Plain, suffix: str) -> Plain:
         rows.append(
             {
                 "task": name,
+                "group": item.get("group", ""),
                 "status": _status(item),
                 "evidence": item.get("evidence", ""),
                 "latency": latency,
@@ -61,6 +64,7 @@ def document(run: Run, state: Plain, suffix: str) -> Plain:
         rows.append(
             {
                 "task": name,
+                "group": group_of(name),
                 "status": "rejected",
                 "evidence": "",
                 "latency": None,
@@ -82,7 +86,13 @@ def document(run: Run, state: Plain, suffix: str) -> Plain:
             }
         )
     proven = sum(row["status"] == "proven" for row in rows)
-    return {"target": run.target or "npu", "tasks": rows, "proven": proven, "of": len(rows)}
+    return {
+        "target": run.target or "npu",
+        "tasks": rows,
+        "groups": groups(rows),
+        "proven": proven,
+        "of": len(rows),
+    }
 
 
 def _seconds(outcomes: Mapping[str, Outcome], candidate: str | None) -> float | None:
@@ -160,3 +170,28 @@ def seconds(value: float | None) -> str:
 def times(value: float | None) -> str:
     """Write a ratio."""
     return "-" if value is None else f"{value:.2f}"
+
+
+def share(value: float | None) -> str:
+    """Write a share of tasks."""
+    return "-" if value is None else f"{value:.3g}"
+
+
+def spread(values: Mapping[str, Any]) -> str:
+    """Write the median of speed-ups with its quartiles."""
+    if not values["n"]:
+        return "-"
+    low, high = values["quartiles"]
+    return f"{values['median']:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def number(value: object) -> str:
+    """Write a plain fact; large numbers in powers of ten."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "-" if value is None else str(value)
+    return f"{value:.4g}" if abs(value) >= 1e5 or isinstance(value, float) else str(value)
+
+
+def clock(moment: float | None) -> str:
+    """Write a time as local date and clock."""
+    return "" if moment is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))

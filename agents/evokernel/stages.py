@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 DRAFT, REFINE = "draft", "refine"
@@ -19,9 +19,16 @@ FINAL = frozenset({"bad-task", "no-building-block", "not-traceable", "exhausted"
 Item = dict[str, Any]
 
 
-def fresh(source_sha: str) -> Item:
-    """Return the state of a task that nothing was tried on."""
-    return {"source": source_sha, "tries": 0, "stage": DRAFT, "points": [], "curve": []}
+def fresh(source_sha: str, group: str = "", cases: Sequence[str] = ()) -> Item:
+    """Return the state of a task that nothing was tried on.
+
+    Args:
+        source_sha: the artifact with its source.
+        group: what it is counted with (a level of KernelBench); may be empty.
+        cases: its hidden cases in words, for the report.
+    """
+    item: Item = {"source": source_sha, "tries": 0, "stage": DRAFT, "points": [], "curve": []}
+    return item | {"group": group, "cases": list(cases)}
 
 
 def open_for_more(item: Mapping[str, Any], iterations: int) -> bool:

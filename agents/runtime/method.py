@@ -16,7 +16,7 @@ They must give the same answer again: take randomness from ``run.rng(...)`` only
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -207,6 +207,34 @@ class Method:
     def rows(cls, result: Plain) -> list[dict[str, str]]:
         """Return the result as rows of a table for people (column title -> cell), every row with the same columns."""
         return []
+
+    @classmethod
+    def proven(cls, result: Plain) -> bool:
+        """Say whether everything that was asked for is proven; ``--strict`` makes the exit status of it."""
+        return True
+
+    @classmethod
+    def summary(cls, document: Plain) -> Plain:
+        """Return what ``agent runs show --json`` adds to a run's document (see ``records.show_run``)."""
+        return {}
+
+    @classmethod
+    def course(cls, document: Plain, task: str = "") -> list[str]:
+        """Return how a run went, in lines for a terminal, of one task or all; none: its proposals are listed instead.
+
+        Like :meth:`report` it must also tell runs that were interrupted, from their record alone.
+        """
+        return []
+
+    @classmethod
+    def report(cls, document: Callable[[], Plain], read: Callable[[str], str]) -> str | None:
+        """Return a run's report as one HTML page without outside resources, or None: the method writes none.
+
+        Args:
+            document: returns the run as ``records.show_run`` gives it.
+            read: returns the text of an artifact; a note in brackets where it is lost.
+        """
+        return None
 
     @classmethod
     def setups(cls, target: str, home: Path) -> tuple[str, ...]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from orienteer.agents.runtime import registry
 from orienteer.agents.runtime.config import RunReport
+from orienteer.agents.runtime.method import Method
 from orienteer.agents.runtime.owner import alive
+from orienteer.agents.runtime.remembered import remembered
 from orienteer.errors import StoreError, UsageError
 from orienteer.memory.artifacts import ArtifactStore
 from orienteer.memory.catalogue import Catalogue
@@ -18,6 +24,8 @@ from orienteer.memory.home import Home, home
 from orienteer.memory.journal import Journal
 from orienteer.memory.rundb import RunDB
 
+#: A run's report in its folder.
+REPORT = "report.html"
 #: Endings of exported candidate files by media type.
 _SUFFIXES = {"text/x-python": ".py", "application/json": ".json", "text/plain": ".txt", "text/markdown": ".md"}
 
@@ -68,6 +76,9 @@ def show_run(
 ) -> dict[str, Any]:
     """Return one run as a plain document: request, provenance, budget, result, best, proposals, evaluations, calls.
 
+    ``state`` is the method's newest state, ``memory`` what the run had to do with the memory (see ``remembered``); the
+    method's own :meth:`~orienteer.agents.runtime.method.Method.summary` is added, where the method is known.
+
     Args:
         run_id: the run's id, an unambiguous beginning of it, or ``last``.
         home_path, database: where it is kept.
@@ -79,7 +90,41 @@ def show_run(
     """
     place = home(home_path)
     with open_for_reading(place, database) as db:
-        return _document(db, place, find_run(Catalogue(db), run_id).id, contents=contents)
+        document = _document(db, place, find_run(Catalogue(db), run_id).id, contents=contents)
+    with suppress(UsageError):
+        document |= registry.find(document["method"]).summary(document)
+    return document
+
+
+def only_task(document: dict[str, Any], task: str) -> dict[str, Any]:
+    """Return a run's document with nothing but one task in it; what the memory says of the run stays whole.
+
+    Raises:
+        UsageError: the run has no such task.
+    """
+    result = document["result"]
+    rows = result.get("tasks")
+    names = {row["task"] for row in document["proposals"]} | set(document["best"])
+    names |= (
+        {row["task"] for row in rows if isinstance(row, dict) and "task" in row} if isinstance(rows, list) else set()
+    )
+    if task not in names:
+        near = difflib.get_close_matches(task, sorted(names), n=1)
+        raise UsageError(
+            f"run {document['id']} has no task {task!r}",
+            f"did you mean {near[0]}?" if near else "see `agent runs show`",
+        )
+    candidates = [item for item in document["candidates"] if item["task"] == task]
+    ids = {item["id"] for item in candidates}
+    if isinstance(rows, list):
+        result = result | {"tasks": [row for row in rows if row.get("task") == task]}
+    return document | {
+        "result": result,
+        "best": {name: facts for name, facts in document["best"].items() if name == task},
+        "proposals": [item for item in document["proposals"] if item["task"] == task],
+        "candidates": candidates,
+        "evaluations": [item for item in document["evaluations"] if item["candidate_id"] in ids],
+    }
 
 
 def export_run(
@@ -112,6 +157,55 @@ def export_run(
     except OSError as exc:
         raise from_os(exc, f"the export folder {target}") from exc
     return path
+
+
+def write_report(
+    run_id: str,
+    to: str | Path | None = None,
+    home_path: str | Path | None = None,
+    database: str | Path | None = None,
+) -> Path:
+    """Write a run's report, whatever state the run is in, and return its path.
+
+    Args:
+        run_id: the run's id, an unambiguous beginning of it, or ``last``.
+        to: the file; None: ``report.html`` in the run's folder.
+        home_path, database: where the run is kept.
+
+    Raises:
+        UsageError: there is no such run, or its method writes no report.
+        StoreError: something cannot be read or written.
+    """
+    place = home(home_path)
+    with open_for_reading(place, database) as db:
+        row = find_run(Catalogue(db), run_id)
+        path = Path(to) if to is not None else place.run_folder(row.id) / REPORT
+        if not put_report(db, place, row.id, registry.find(row.method), path):
+            raise UsageError(f"the method {row.method} writes no report", "see `agent runs show`")
+    return path
+
+
+def put_report(db: RunDB, place: Home, run_id: str, kind: type[Method], path: Path) -> bool:
+    """Write the report of a run, unless its method writes none; say whether it was written."""
+    store = ArtifactStore(place.artifacts)
+
+    def read(sha: str) -> str:
+        try:
+            return store.text(sha)
+        except StoreError as exc:
+            return f"(lost: {exc.problem})"
+
+    text = kind.report(lambda: _document(db, place, run_id), read)
+    if text is None:
+        return False
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        unfinished.write_bytes(text.encode("utf-8", "backslashreplace"))
+        unfinished.replace(path)
+    except OSError as exc:
+        raise from_os(exc, f"the report {path}") from exc
+    return True
 
 
 def stop_run(run_id: str, home_path: str | Path | None = None, database: str | Path | None = None) -> str:
@@ -216,6 +310,7 @@ def _document(db: RunDB, place: Home, run_id: str, *, contents: bool = False) ->
         for item in verdicts:
             item["log"] = store.text(item["log_sha"]) if item["log_sha"] else ""
     newest = journal.last_state(complete=False)
+    proposals = [_proposal(item) for item in journal.all_proposals()]
     return _summary(catalogue, row) | {
         "config": json.loads(row.config_json),
         "provenance": json.loads(row.provenance_json),
@@ -224,7 +319,9 @@ def _document(db: RunDB, place: Home, run_id: str, *, contents: bool = False) ->
         "steps": 0 if newest is None else newest.step + 1,
         "best": _best(found, verdicts, minimise=bool(json.loads(row.provenance_json).get("minimise"))),
         "folder": str(place.run_folder(run_id)),
-        "proposals": [_proposal(item) for item in journal.all_proposals()],
+        "state": {} if newest is None else json.loads(newest.state_json),
+        "memory": remembered(db, run_id, proposals, found),
+        "proposals": proposals,
         "candidates": found,
         "evaluations": verdicts,
         "model_calls": [_call(item) for item in all_calls(db, run_id)],

@@ -306,8 +306,14 @@ class Session:
             except Exception as exc:
                 status, reason = "failed", f"{type(self._method).__name__}.result raised {describe(exc)}"
         self._end(status, "" if status == "done" else reason, result)
-        from orienteer.agents.runtime.records import report
+        from orienteer.agents.runtime.records import REPORT, put_report, report
 
+        try:
+            put_report(self._db, self._home, self._id, type(self._method), self._home.run_folder(self._id) / REPORT)
+        except Exception as exc:
+            # A report can be written again at any time; the run is what counts.
+            text = exc.problem if isinstance(exc, OrienteerError) else describe(exc)
+            self._events.emit(self.run.step, "note", {"message": f"the report was not written: {text}"})
         return report(self._db, self._home, self._id)
 
     def _end(self, status: str, reason: str, result: dict[str, Any] | None = None) -> None:

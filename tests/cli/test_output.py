@@ -80,7 +80,7 @@ def test_every_command_gives_one_json_document(done):
 
 def test_methods_tasks_and_memory_are_helpful(done):
     methods = done("methods")
-    assert re.search(r"^evokernel: \w+", methods.out, re.M) and "attempts per task" in methods.out
+    assert re.search(r"^evokernel: \w+", methods.out, re.M) and "verifications per task" in methods.out
     one = done("methods", TOY)
     assert re.search(r"^steps +int +3 +loop iterations$", one.out, re.M)
     tasks = done("tasks", "ls")
