@@ -42,10 +42,11 @@ def run_candidate(message: Message) -> Message:
     Header in: ``source`` and ``cases`` (as from ``reference_cases``, without the expected values, plus ``strided``,
     ``backward`` and ``forward_order``). Every second call of a case runs the program instances of its launches from the
     last to the first; with ``backward`` the first call does, with ``forward_order`` none. Header out: ``cases`` in
-    order with ``calls`` (``outputs`` descriptions with blob numbers), ``launches``, ``library_calls``, ``mutated``,
-    ``overrun``, ``reused`` (an earlier call's output changed in a later one), ``state`` (what the model holds and a
-    call changed), ``race`` (what two instances of a launch do to one element), ``idle`` (outputs that stay the same
-    with kernels switched off), or ``error`` with ``kind``.
+    order with ``calls`` (``outputs`` descriptions with blob numbers), ``launches``, ``launches_by_call``,
+    ``library_calls``, ``mutated`` (an input was changed), ``parameters`` (a parameter was changed), ``overrun``,
+    ``reused`` (an earlier call's output changed in a later one), ``state`` (what the model holds and a call changed),
+    ``race`` (what two instances of a launch do to one element), ``idle`` (outputs that stay the same with kernels
+    switched off), or ``error`` with ``kind``.
     """
     os.environ.setdefault("TRITON_INTERPRET", "1")
     harness = _Harness()
@@ -166,6 +167,8 @@ class _Harness:
                 held.append(guard)
                 inputs.append(guard.tensor)
         calls, library, mutated, overrun, reused, changed = [], set(), False, False, False, ""
+        parameters = False
+        per_call: list[int] = []
         snapshot = Snapshot(model, moving=case.get("moving", ()))
         earlier: list[tuple[Any, bytes]] = []
         with torch.no_grad():
@@ -188,7 +191,8 @@ class _Harness:
                 overrun |= not watch.intact() or not all(
                     g.intact() for g in [*state.guards, *(g for g, _ in originals)]
                 )
-                mutated |= not state.unchanged()
+                parameters |= not state.unchanged()
+                per_call.append(sum(self.launches.values()) - sum(per_call))
                 reused |= any(to_bytes(output) != before for output, before in earlier)
                 mutated = mutated or any(not _bitwise_equal(guard.tensor, value) for guard, value in originals)
                 sent = []
@@ -207,6 +211,8 @@ class _Harness:
             "launches": launches,
             "library_calls": sorted(library),
             "mutated": mutated,
+            "parameters": parameters,
+            "launches_by_call": per_call,
             "overrun": overrun,
             "reused": reused,
             "state": changed,

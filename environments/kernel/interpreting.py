@@ -82,6 +82,7 @@ class Interpreter:
         scope = types.SimpleNamespace(restore=lambda: None)
         module._patch_lang = lambda fn: scope
         module._get_np_dtype = _numpy_types(module._get_np_dtype)
+        _remember_shapes(tl)
         self._order(builder)
         self._bfloat16(type(builder))
         self._memory(builder)
@@ -284,3 +285,39 @@ def _numpy_types(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return found
 
     return of
+
+
+def _remember_shapes(tl: Any) -> None:
+    """Let equal block types be one object, and tensors of one type share the description of their shape.
+
+    Triton makes both anew for every value, which is a third of the interpreter's time on small blocks.
+    """
+    known: dict[int, tuple[Any, Any, Any, Any]] = {}
+    types_: dict[tuple[int, tuple[int, ...]], Any] = {}
+    core = tl.core
+    constexpr, block_type, tensor, base_init = core.constexpr, core.block_type, core.tensor, core.base_value.__init__
+    make_type, make_tensor = block_type.__init__, tensor.__init__
+
+    def __new__(cls: Any, element_ty: Any, shape: Any) -> Any:
+        key = (id(element_ty), tuple([size.value if type(size) is constexpr else size for size in shape]))
+        found = types_.get(key)
+        if found is None:
+            # It holds its element type, so that the number of that one is not given to another.
+            found = types_[key] = object.__new__(cls)
+        return found
+
+    def init_type(self: Any, element_ty: Any, shape: Any) -> None:
+        if "name" not in self.__dict__:
+            make_type(self, element_ty, shape)
+
+    def init_tensor(self: Any, handle: Any, type: Any) -> None:
+        found = known.get(id(type))
+        if found is None:
+            make_tensor(self, handle, type)
+            known[id(type)] = (type, self.shape, self.numel, self.dtype)
+            return
+        base_init(self)
+        self.handle, self.type = handle, type
+        _, self.shape, self.numel, self.dtype = found
+
+    block_type.__new__, block_type.__init__, tensor.__init__ = staticmethod(__new__), init_type, init_tensor

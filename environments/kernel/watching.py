@@ -63,7 +63,8 @@ class Watch(TorchDispatchMode):
         if not blank:
             flat.copy_(result.as_strided((result.numel(),), (1,)))
         elif result.dtype.is_floating_point or result.dtype.is_complex:
-            flat.fill_(float("nan"))
+            # NaN with bits that no arithmetic gives: what nobody wrote can be told from a wrong result.
+            flat.view(torch.uint8).fill_(0xFF)
         elif flat.numel():
             flat.view(torch.uint8).fill_(0x5A if result.dtype != torch.bool else 1)
         self._guards.append(guard)

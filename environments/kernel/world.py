@@ -55,6 +55,8 @@ _INTERPRETER_MODULES = (
 )
 
 _CPU_MODULES = ("numpy", f"{_JOBS}.cpu_job")
+#: Files of CUDA and HIP devices, bound into the workers that time kernels where they exist.
+_DEVICE_FILES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/kfd", "/dev/dri")
 _MEASURE_MODULES = (f"{_JOBS}.warmup", "torch", "torch.utils.flop_counter", f"{_JOBS}.load", f"{_JOBS}.cpu_measure_job")
 #: What the workers of each kind import, and their environment. A team of threads that waits for work must not keep the
 #: cores from the other process of a measurement for long.
@@ -62,6 +64,7 @@ _KINDS: Mapping[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "compiler": (_COMPILER_MODULES, {"TRITON_DEFAULT_FP_FUSION": "1"}),
     "interpreter": (_INTERPRETER_MODULES, {"TRITON_INTERPRET": "1"}),
     "cpu": (_CPU_MODULES, {"OMP_DYNAMIC": "false"}),
+    "device": (("torch", "triton", f"{_JOBS}.device_job"), {}),
     "measure": (_MEASURE_MODULES, {"OMP_DYNAMIC": "false", "GOMP_SPINCOUNT": "20000"}),
 }
 
@@ -155,7 +158,7 @@ class KernelWorld:
                     preload=preload,
                     env=env,
                     size=self._workers,
-                    binds=[path for path in _PROCESSOR if Path(path).exists()],
+                    binds=[path for path in _files(kind) if Path(path).exists()],
                     cancel=self._cancel,
                 )
             return self._pools[kind]
@@ -328,6 +331,24 @@ class KernelWorld:
         )
         return message.header
 
+    @staticmethod
+    def has_device() -> bool:
+        """Return whether this machine shows a CUDA or HIP device."""
+        return any(Path(path).exists() for path in _DEVICE_FILES)
+
+    def time_module(
+        self, header: Mapping[str, Any], blobs: Sequence[bytes]
+    ) -> tuple[Mapping[str, Any], tuple[bytes, ...]]:
+        """Time a module on an accelerator (see ``device_job.time_module``); returns header and blobs.
+
+        Raises:
+            JobFailed, MachineryFault: as :meth:`run`.
+        """
+        message, _ = call(
+            self._pool("device"), f"{_JOBS}.device_job:time_module", header, blobs, self._limits(MEASURE_LIMITS)
+        )
+        return message.header, message.blobs
+
     def close(self) -> None:
         """Kill all workers and release the sandbox."""
         with self._lock:
@@ -336,6 +357,10 @@ class KernelWorld:
         for pool in pools:
             pool.close()
         self.sandbox.close()
+
+
+def _files(kind: str) -> tuple[str, ...]:
+    return _PROCESSOR + (_DEVICE_FILES if kind == "device" else ())
 
 
 _NONSENSE = (KeyError, TypeError, ValueError, IndexError, AttributeError)

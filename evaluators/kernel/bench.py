@@ -50,7 +50,7 @@ class _MeteredWorld(KernelWorld):
 
     def __init__(self, sandbox: Any, **options: Any) -> None:
         self.spent: dict[str, float] = {}
-        super().__init__(_Meter(sandbox, self.spent, "compilers"), **options)  # type: ignore[arg-type]
+        super().__init__(_Meter(sandbox, self.spent, "compilers"), **options)
 
     def _pool(self, kind: str) -> Any:
         return _Meter(super()._pool(kind), self.spent, kind)

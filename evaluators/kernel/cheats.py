@@ -35,7 +35,8 @@ class Finding:
     """One broken rule."""
 
     #: Stable code: ``library-call``, ``no-kernel``, ``fallback``, ``reference``, ``import``, ``reflection``,
-    #: ``patching``, ``stream``, ``state``, ``deferred``, ``kernel-code``; ``syntax`` and ``contract`` are no cheats.
+    #: ``background``, ``files``, ``dynamic-code``, ``patching``, ``stream``, ``state``, ``deferred``, ``kernel-code``;
+    #: ``syntax`` and ``contract`` are no cheats. :mod:`.rejections` says what to do about each.
     code: str
     line: int
     message: str
@@ -177,7 +178,8 @@ def _imports(tree: ast.Module, names: Names) -> Iterator[_Found]:
 
 
 def _bad_import(node: ast.stmt, name: str) -> _Found:
-    return "import", node.lineno, f"import of {name}: a kernel file may import torch, torch.nn, triton, math, typing"
+    code = words.IMPORT_CODES.get(name.split(".")[0], "import")
+    return code, node.lineno, f"import of {name}: a kernel file may import torch, torch.nn, triton, math, typing"
 
 
 def _everywhere(tree: ast.Module, names: Names) -> Iterator[_Found]:
@@ -211,7 +213,8 @@ def _name(node: ast.Name, known: frozenset[str], names: Names) -> Iterator[_Foun
         if name in ("Model", "get_inputs", "get_init_inputs"):
             yield "reference", node.lineno, f"the reference ({name}) is not available to a candidate"
         else:
-            yield "reflection", node.lineno, f"use of {name}, which the file does not define"
+            code = words.NAME_CODES.get(name, "reflection")
+            yield code, node.lineno, f"use of {name}, which the file does not define"
     elif name.startswith("__") and name != "__name__":
         yield "reflection", node.lineno, f"use of {name}"
     elif not isinstance(node.ctx, ast.Load) and name in words.BUILTINS and names.at_module_level(node):
@@ -247,7 +250,7 @@ def _attribute(node: ast.Attribute, names: Names) -> Iterator[_Found]:
         if not own or name in words.MODULE_MEMBERS:
             yield "reflection", node.lineno, f"use of the private attribute {name}"
     elif name in words.FORBIDDEN_ATTRIBUTES and name not in names.fields:
-        code = "stream" if name in ("cuda", "record_stream") else "reflection"
+        code = words.ATTRIBUTE_CODES.get(name, "reflection")
         yield code, node.lineno, f"use of the attribute {name}: a wrapper needs none of devices, storage, files, hooks"
     elif isinstance(node.ctx, ast.Store) and _self(node) and (name in words.MODULE_MEMBERS or name in names.methods):
         yield "patching", node.lineno, f"assignment to self.{name}, which is a method or belongs to nn.Module"
@@ -338,6 +341,8 @@ def _torch(tree: ast.Module, names: Names, launching: list[Function], decorators
             if path in words.MODULES and isinstance(node, ast.Attribute):
                 yield "reflection", node.lineno, f"the module {path} used as a value"
             continue
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            continue  # an assignment: said as patching
         if id(node) in deco or (id(node) in kernels and id(node) not in strict):
             continue
         parent = names.parents.get(node)
@@ -358,6 +363,8 @@ def _path_rule(
             yield "reflection", line, f"use of {path}"
     elif parts[0] == "triton":
         yield from _triton_rule(path, parts, line, called, imported)
+    elif parts[1] in ("load", "save"):
+        yield "files", line, f"use of {path}: a candidate reads and writes no files"
     elif parts[1] in ("cuda", "npu", "xpu", "Stream", "Event"):
         yield "stream", line, f"use of {path}: devices and streams are the harness's"
     elif parts[:2] == ["torch", "nn"]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from orienteer.environments.kernel.tensors import array
 from orienteer.environments.kernel.world import TaskInfo
-from orienteer.evaluators.kernel.compare import RELATIVE, compare
+from orienteer.evaluators.kernel.compare import RELATIVE, Comparison, compare
 from orienteer.evaluators.kernel.verdict import Gate
 
 
@@ -30,8 +32,11 @@ class HiddenCases:
 
 #: Most elements by the largest rank of its tensors, and most lines along the last dimension, of one hidden case: the
 #: interpreter takes about a millisecond for every turn of a program, and images are walked in short turns.
-MAX_CASE_ELEMENTS = {0: 350_000, 1: 350_000, 2: 350_000, 3: 24_000, 4: 6_000}
-MAX_CASE_LINES = {0: 600, 1: 600, 2: 600, 3: 270, 4: 200}
+MAX_CASE_ELEMENTS = {0: 350_000, 1: 350_000, 2: 350_000, 3: 24_000, 4: 8_000}
+MAX_CASE_LINES = {0: 600, 1: 600, 2: 600, 3: 270, 4: 240}
+
+#: Errors of float16 and bfloat16 arithmetic, as a share of the root mean square, are below this.
+_SHORTER = 2e-2
 
 
 def at_true_shapes(header: Mapping[str, Any], info: TaskInfo) -> Gate | None:
@@ -123,14 +128,27 @@ def only_inputs(
     return out, tuple(kept)
 
 
-def judge_case(
+@dataclass(frozen=True)
+class _Judged:
+    """One output of one call with what the reference gives."""
+
+    call: int
+    position: int
+    spec: Mapping[str, Any]
+    data: bytes
+    expected: Any
+    exact: Any
+    comparison: Comparison
+
+
+def _compared(
     case: Mapping[str, Any], answer: Mapping[str, Any], truth: Sequence[bytes], given: Sequence[bytes]
-) -> tuple[tuple[str, str] | None, float]:
-    """Return (kind, message) of the first wrong output of a case, or None, and the largest error seen."""
-    worst = 0.0
+) -> Iterator[_Judged | tuple[str, str]]:
+    """Yield every output of a case with its comparison, or (kind, message) where there is nothing to compare."""
     for number, (call, outputs) in enumerate(zip(case["calls"], answer["calls"], strict=True)):
         if len(outputs) != len(call["expected"]):
-            return ("mismatch", f"{len(outputs)} outputs, the reference gives {len(call['expected'])}"), worst
+            yield "mismatch", f"{len(outputs)} outputs, the reference gives {len(call['expected'])}"
+            return
         for position, spec in enumerate(outputs):
             expected, exact = call["expected"][position], call["exact"][position]
             name = "the output" if len(outputs) == 1 else f"output {position}"
@@ -139,19 +157,89 @@ def judge_case(
             try:
                 output = array(spec, given[spec["blob"]])
             except (ValueError, TypeError, IndexError):
-                return ("no-result", f"{name} came back broken"), worst
-            verdict = compare(
-                output,
-                spec["dtype"],
-                array(expected, truth[expected["blob"]]),
-                expected["dtype"],
-                array(exact, truth[exact["blob"]]),
-                name,
-            )
-            worst = max(worst, verdict.error)
-            if not verdict.ok:
-                return (verdict.kind, verdict.message), worst
+                yield "no-result", f"{name} came back broken"
+                return
+            wanted, true = array(expected, truth[expected["blob"]]), array(exact, truth[exact["blob"]])
+            found = compare(output, spec["dtype"], wanted, expected["dtype"], true, name)
+            yield _Judged(number, position, spec, given[spec["blob"]], wanted, true, found)
+
+
+def judge_case(
+    case: Mapping[str, Any], answer: Mapping[str, Any], truth: Sequence[bytes], given: Sequence[bytes]
+) -> tuple[tuple[str, str] | None, float]:
+    """Return (kind, message) of the first wrong output of a case, or None, and the largest error seen."""
+    worst = 0.0
+    for item in _compared(case, answer, truth, given):
+        if not isinstance(item, _Judged):
+            return item, worst
+        worst = max(worst, item.comparison.error)
+        if not item.comparison.ok:
+            return (item.comparison.kind, item.comparison.message), worst
     return None, worst
+
+
+def explain_wrong(
+    case: Mapping[str, Any], answer: Mapping[str, Any], truth: Sequence[bytes], given: Sequence[bytes]
+) -> tuple[str, str]:
+    """Return (kind, message) for a wrong case, with what the output itself says of the cause.
+
+    ``unwritten-output``: elements still have the bits of fresh memory. ``special-values``: the case has infinities,
+    NaN and the like. ``constant-output``: one value everywhere, or the same for other inputs. ``precision``: most
+    elements are off by what a shorter dtype loses, none by more.
+    """
+    problem: tuple[str, str] = ("mismatch", "")
+    for item in _compared(case, answer, truth, given):
+        if not isinstance(item, _Judged):
+            return item
+        if item.comparison.ok:
+            continue
+        problem = (item.comparison.kind, item.comparison.message)
+        if problem[0] not in ("mismatch", "nonfinite"):
+            return problem
+        unwritten = _unwritten(item)
+        if unwritten:
+            return "unwritten-output", f"{unwritten} of {item.expected.size} elements were never stored: {problem[1]}"
+        if case.get("distribution") == "special":
+            return "special-values", f"with infinite, NaN, denormal and large elements {problem[1]}"
+        if problem[0] == "mismatch" and _constant(item, case, answer, truth, given):
+            return "constant-output", f"it does not depend on the inputs: {problem[1]}"
+        if problem[0] == "mismatch" and _shorter(item):
+            return "precision", f"it is computed in less than {item.spec['dtype']}: {problem[1]}"
+        return problem
+    return problem
+
+
+def _unwritten(item: _Judged) -> int:
+    """Return how many elements have the bits with which fresh memory is filled."""
+    if "float" not in str(item.spec["dtype"]):
+        return 0
+    width = len(item.data) // max(1, item.expected.size)
+    raw = np.frombuffer(item.data, dtype=np.uint8).reshape(-1, width)
+    return int(((raw == 0xFF).all(axis=1) & ~np.isnan(item.expected.reshape(-1))).sum())
+
+
+def _constant(
+    item: _Judged, case: Mapping[str, Any], answer: Mapping[str, Any], truth: Sequence[bytes], given: Sequence[bytes]
+) -> bool:
+    value, wanted = array(item.spec, item.data), item.expected
+    if value.size > 1 and (value == value.flat[0]).all() and not (wanted == wanted.flat[0]).all():
+        return True
+    if len(case["calls"]) < 2:
+        return False
+    specs = [outputs[item.position] for outputs in answer["calls"]]
+    blobs = [call["expected"][item.position]["blob"] for call in case["calls"]]
+    return given[specs[0]["blob"]] == given[specs[1]["blob"]] and truth[blobs[0]] != truth[blobs[1]]
+
+
+def _shorter(item: _Judged) -> bool:
+    """True when the errors are those of a shorter dtype: small everywhere, and beyond rounding at many places."""
+    if item.spec["dtype"] not in ("float32", "float64") or item.comparison.error > _SHORTER:
+        return False
+    value = array(item.spec, item.data).astype(np.float64)
+    true = item.exact.astype(np.float64)
+    scale = float(np.sqrt(np.mean(true**2))) or 1.0
+    off = np.abs(value - true) > RELATIVE[item.spec["dtype"]] * (np.abs(true) + 0.1 * scale)
+    return bool(off.mean() > 0.02)
 
 
 def dtype_results(
@@ -176,8 +264,8 @@ def dtype_results(
 
 def hint(answer: Mapping[str, Any]) -> str:
     """Name what may be behind a wrong output."""
-    said = {"mutated": "an input or a parameter was changed", "overrun": "a kernel wrote outside its tensors"}
-    return "".join(f"; {text}" for key, text in said.items() if answer[key])
+    said = {"mutated": "an input was changed", "overrun": "a kernel wrote outside its tensors"}
+    return "".join(f"; {text}" for key, text in said.items() if answer.get(key))
 
 
 def honest_gate(answers: Sequence[Mapping[str, Any]]) -> Gate:
@@ -188,8 +276,6 @@ def honest_gate(answers: Sequence[Mapping[str, Any]]) -> Gate:
             return Gate("honest", "failed", f"forward computes with torch: {names}", "cheat:library-call")
         if not answer["launches"]:
             return Gate("honest", "failed", "forward launched no kernel on a hidden shape", "cheat:no-kernel")
-        if answer["mutated"]:
-            return Gate("honest", "failed", "an input or a parameter was changed", "cheat:mutated-input")
         if answer["overrun"]:
             return Gate("honest", "failed", "a kernel wrote outside its tensors", "overrun")
         if answer["reused"]:

@@ -7,18 +7,20 @@ is ``skipped`` with the cure and never counts as passed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from orienteer.environments.kernel.ascend import compile_ttir
 from orienteer.environments.kernel.jobs import JobFailed
 from orienteer.environments.kernel.targets import ASCEND_MAX_GRID, AscendChip, GpuArch
 from orienteer.environments.kernel.toolchain import CURE, AscendToolchain
-from orienteer.environments.kernel.world import KernelWorld, TaskInfo
+from orienteer.environments.kernel.world import BadTask, KernelWorld, TaskInfo
 from orienteer.evaluators.kernel import cheats
 from orienteer.evaluators.kernel.facts import (
     at_true_shapes,
     dtype_results,
+    explain_wrong,
     hint,
     honest_gate,
     judge_case,
@@ -26,7 +28,9 @@ from orienteer.evaluators.kernel.facts import (
     only_inputs,
 )
 from orienteer.evaluators.kernel.hidden import HiddenCases, choose_cases
+from orienteer.evaluators.kernel.latency import measured
 from orienteer.evaluators.kernel.latency.estimate import LatencyModels
+from orienteer.evaluators.kernel.rejections import advice
 from orienteer.evaluators.kernel.verdict import Gate, Latency, Verdict
 
 
@@ -88,11 +92,15 @@ class KernelVerifier:
     # -- the gates -----------------------------------------------------------------------------------------------------
 
     def judge(self, info: TaskInfo, hidden: HiddenCases, source: str) -> Verdict:
-        """Put a candidate through the gates; the first failure ends it.
+        """Put a candidate through the gates; the first failure ends it and says what to do.
 
         Raises:
             MachineryFault: our own machinery failed.
         """
+        found = self._judge(info, hidden, source)
+        return replace(found, gates=tuple(_advised(gate) for gate in found.gates))
+
+    def _judge(self, info: TaskInfo, hidden: HiddenCases, source: str) -> Verdict:
         gates: list[Gate] = []
         log = ""
         static = self._static(source)
@@ -113,7 +121,42 @@ class KernelVerifier:
         if level and compiled.status == "passed":
             names = [self.chip.name] if self.chip is not None else [arch.name for arch in self.archs]
             level = f"E1:{','.join(names)}"
+        if self.chip is None and not any(gate.status == "skipped" for gate in gates):
+            timing, timed = self._measure(info, source, latency)
+            gates += timing
+            if any(gate.status == "failed" for gate in timing):
+                return Verdict(tuple(gates), "", log)
+            if timed is not None:
+                level, latency = timed.level, timed
         return Verdict(tuple(gates), level, log, latency)
+
+    def _measure(self, info: TaskInfo, source: str, modelled: Latency | None) -> tuple[list[Gate], Latency | None]:
+        """Time a proven candidate on the device of this machine; no gate where none answers."""
+        if not self.world.has_device():
+            return [], None
+        whole = {"source": info.task.source, "seed": self.seed, "distribution": "given", "calls": 2, "whole": True}
+        started: list[str] = []
+
+        def run(header: Mapping[str, Any], blobs: Sequence[bytes]) -> tuple[Mapping[str, Any], Sequence[bytes]]:
+            started.append(str(header["name"]))
+            return self.world.time_module(header, blobs)
+
+        try:
+            answers, blobs = self.world.reference([whole])
+            if "error" in answers[0]:
+                return [], None
+            floor_s = modelled.floor_s if modelled is not None else None
+            gate, latency = measured.measure(
+                run, source, info.task.source, answers[0], blobs, device="cuda", floor_s=floor_s
+            )
+        except BadTask:
+            return [], None
+        except JobFailed as error:
+            # What ends the reference's process is no fault of the candidate.
+            if "ModelNew" not in started:
+                return [], None
+            return [Gate("latency", "failed", f"on the device, {error}", error.kind)], None
+        return ([], None) if gate.status == "skipped" else ([gate], latency)
 
     def _static(self, source: str) -> Gate:
         findings = cheats.check(source)
@@ -261,11 +304,13 @@ class KernelVerifier:
         label = f"(case: {case['label']})"
         if "error" in answer:
             return Gate("run", "failed", f"{answer['error']['message']} {label}", answer["error"]["kind"]), 0.0
+        for kind, text in _changed(answer):
+            return Gate("run", "failed", f"{text} {label}", kind), 0.0
         if answer["state"]:
             text = f"forward changes {answer['state']}, which outlives the call {label}"
             return Gate("run", "failed", text, "cheat:state"), 0.0
         # What a launch does to foreign memory is worse than two instances that do it at once.
-        if answer["race"] and not (answer["mutated"] or answer["overrun"]):
+        if answer["race"] and not answer["overrun"]:
             return Gate("run", "failed", f"{answer['race']} {label}", "race"), 0.0
         problem, largest = judge_case(case, answer, truth, given)
         if problem is None:
@@ -273,7 +318,8 @@ class KernelVerifier:
         if problem[0] in ("mismatch", "nonfinite") and self._ordered(source, case, answer, truth, given):
             text = f"with the program instances run from the last to the first, {problem[1]} {label}"
             return Gate("run", "failed", text, "race"), largest
-        return Gate("run", "failed", f"{problem[1]} (case: {case['label']}{hint(answer)})", problem[0]), largest
+        kind, text = explain_wrong(case, answer, truth, given)
+        return Gate("run", "failed", f"{text} (case: {case['label']}{hint(answer)})", kind), largest
 
     def _ordered(
         self,
@@ -295,3 +341,21 @@ class KernelVerifier:
             return False
         again = header.get("cases", [{"error": {}}])[0]
         return "error" not in again and judge_case(case, again, truth, blobs)[0] is None
+
+
+def _changed(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a candidate did that it may not do, whatever its results are."""
+    counts = answer["launches_by_call"]
+    if min(counts) == 0 and max(counts) > 0:
+        yield "cheat:skipped-launch", f"launches by call: {counts}; every call with the same shapes must do the work"
+    if answer["parameters"]:
+        yield "cheat:changed-parameter", "a parameter was changed"
+    if answer["mutated"]:
+        yield "cheat:mutated-input", "an input was changed"
+
+
+def _advised(gate: Gate) -> Gate:
+    """Add what to do about a failure to its message: one line that a proposer can act on."""
+    if gate.status != "failed" or not (text := advice(gate.kind)) or text in gate.detail:
+        return gate
+    return replace(gate, detail=f"{gate.detail}; to do: {text}")

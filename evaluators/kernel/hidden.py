@@ -17,7 +17,7 @@ from orienteer.evaluators.kernel.facts import HiddenCases, cost, elements, lines
 
 __all__ = ["HiddenCases", "choose_cases"]
 
-_PLAIN_SHAPES = ("as given", "primes", "tied primes", "in proportion, largest 16")
+_PLAIN_SHAPES = ("as given", "primes", "tied primes", "few", "in proportion, largest 16")
 _ORDER = ("given", "wide", "negative", "sparse", "stepped", "small")
 #: Distributions of which every task has a case where its operator is defined on them, at a small plain shape.
 _ALWAYS = ("large", "special", "zeros")
@@ -89,6 +89,7 @@ def choose_cases(world: KernelWorld, info: TaskInfo, count: int, seed: int, *, d
         once = cost(answer) > _TWO_CALLS and number > 1
         case = repack({**answer, "calls": answer["calls"][:1]} if once else answer, blobs, kept)
         reason = proposed[position][0]
+        case["distribution"] = asked[position]["distribution"]
         case["strided"] = number == 1
         case["probe_idle"] = number == 0
         if once:

@@ -19,6 +19,23 @@ MODULES = _words(
     triton.language.extra.cuda.libdevice triton.tools triton.tools.tensor_descriptor
     """
 )
+#: What an import, a name or an attribute that is refused would be good for; the rest is a look behind the scenes.
+IMPORT_CODES = {
+    **dict.fromkeys(
+        _words("threading multiprocessing concurrent asyncio _thread subprocess sched queue"), "background"
+    ),
+    **dict.fromkeys(
+        _words("os io pathlib shutil tempfile glob mmap socket ssl http urllib requests pickle shelve sqlite3 zipfile"),
+        "files",
+    ),
+    **dict.fromkeys(_words("importlib runpy code codeop marshal zipimport pkgutil ast dis"), "dynamic-code"),
+}
+NAME_CODES = {**dict.fromkeys(_words("exec eval compile __import__"), "dynamic-code"), "open": "files"}
+ATTRIBUTE_CODES = {
+    **dict.fromkeys(_words("cuda record_stream"), "stream"),
+    **dict.fromkeys(_words("tofile fromfile from_file memmap dump"), "files"),
+    **dict.fromkeys(_words("load_module exec_module"), "dynamic-code"),
+}
 TYPING = _words(
     """
     Any Optional Union List Dict Tuple Set Sequence Iterable Mapping Callable NamedTuple Final ClassVar Literal Type

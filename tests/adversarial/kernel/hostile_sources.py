@@ -87,6 +87,13 @@ def plain(rest: str) -> str:
     return "".join(f"        {line}\n" for line in rest.splitlines())
 
 
+IMPORTED = {
+    **dict.fromkeys(("threading", "subprocess"), "background"),
+    **dict.fromkeys(("os", "socket", "pickle"), "files"),
+    "importlib": "dynamic-code",
+}
+NAMED = {**dict.fromkeys(("exec", "eval", "compile", "__import__"), "dynamic-code"), "open": "files"}
+
 #: name -> (code that must be among the findings, source).
 STATIC: dict[str, tuple[str, str]] = {
     # -- row 1: the library does the work
@@ -295,7 +302,7 @@ STATIC: dict[str, tuple[str, str]] = {
     "calls-model": ("reference", file(launched("return Model(1)(x, z)"))),
     "calls-get-inputs": ("reference", file(launched("return get_inputs()[0]"))),
     **{
-        f"import-{name.split('.')[0].replace(' ', '-')}": ("import", file(top=f"import {name}"))
+        f"import-{name.split('.')[0].replace(' ', '-')}": (IMPORTED.get(name, "import"), file(top=f"import {name}"))
         for name in (
             "os",
             "sys",
@@ -333,7 +340,7 @@ STATIC: dict[str, tuple[str, str]] = {
     "module-as-value": ("reflection", file(launched("return pick(torch, x)"), top="def pick(m, x):\n    return x\n")),
     "module-in-tuple": ("reflection", file(top="MODULES = (nn.functional, F)")),
     **{
-        f"builtin-{name.strip('_')}": ("reflection", file(launched(f"{name}\nreturn out")))
+        f"builtin-{name.strip('_')}": (NAMED.get(name, "reflection"), file(launched(f"{name}\nreturn out")))
         for name in (
             "exec",
             "eval",
@@ -364,7 +371,7 @@ STATIC: dict[str, tuple[str, str]] = {
             "__file__",
         )
     },
-    "name-in-other-letters": ("reflection", file(launched("ｅｘｅｃ('1')\nreturn out"))),
+    "name-in-other-letters": ("dynamic-code", file(launched("ｅｘｅｃ('1')\nreturn out"))),
     "sorted-self": ("reflection", file(launched("sorted.__self__\nreturn out"))),
     "dunder-class": ("reflection", file(launched("().__class__.__base__.__subclasses__()\nreturn out"))),
     "dunder-globals": ("reflection", file(launched("self.forward.__globals__\nreturn out"))),
@@ -413,10 +420,10 @@ STATIC: dict[str, tuple[str, str]] = {
     "jit-as-function": ("kernel-code", file(top="k = triton.jit(None)")),
     "storage": ("reflection", file(launched("x.untyped_storage().from_file('/etc/passwd', False, 9)\nreturn out"))),
     "numpy": ("reflection", file(launched("x.numpy().tofile('/tmp/x')\nreturn out"))),
-    "torch-load": ("library-call", file(launched("return torch.load('answer.pt')"))),
-    "torch-save-in-init": ("library-call", file(init="        torch.save(self.scale, 'x.pt')\n")),
+    "torch-load": ("files", file(launched("return torch.load('answer.pt')"))),
+    "torch-save-in-init": ("files", file(init="        torch.save(self.scale, 'x.pt')\n")),
     "torch-set-default": ("library-call", file(top="torch.set_default_dtype(torch.float16)")),
-    "written-then-imported": ("reflection", file(top="open('m.py', 'w').write('x = 1')\nimport m")),
+    "written-then-imported": ("files", file(top="open('m.py', 'w').write('x = 1')\nimport m")),
     # -- rows 9 to 11: streams, threads, lazy results
     "stream": ("stream", file(launched("with torch.cuda.stream(None):\n    return out"))),
     "stream-alias": (
@@ -655,9 +662,9 @@ RUN: dict[str, tuple[tuple[str, ...], str]] = {
             kernel=KERNEL + KERNEL.replace("axpy", "wrong").replace("x * s + z", "x"),
         ),
     ),
-    "zeros": (("mismatch",), file(launched("return torch.zeros_like(x)"))),
+    "zeros": (("constant-output",), file(launched("return torch.zeros_like(x)"))),
     "identity": (("mismatch",), file(launched("return x.clone()"))),
-    "constant": (("mismatch",), file(launched("return torch.full_like(x, 0.5)"))),
+    "constant": (("constant-output",), file(launched("return torch.full_like(x, 0.5)"))),
     "tensor-as-constant": (
         ("compile:launch", "runtime"),
         file(
@@ -674,7 +681,7 @@ RUN: dict[str, tuple[tuple[str, ...], str]] = {
         file(HONEST.replace("self.scale, z, out,", "self.scale, z, x,").replace("return out", "return x")),
     ),
     "parameter-changed": (
-        ("cheat:mutated-input", "mismatch"),
+        ("cheat:changed-parameter",),
         changed("z, mask=keep)\n", "z, mask=keep)\n    tl.store(s_ptr, tl.load(s_ptr) + 1.0)\n"),
     ),
     "first-call-only": (
@@ -698,14 +705,14 @@ RUN: dict[str, tuple[tuple[str, ...], str]] = {
         ),
     ),
     "half-precision": (
-        ("mismatch",),
+        ("precision",),
         changed("x * s + z,", "(x.to(tl.float16) * s.to(tl.float16) + z.to(tl.float16)).to(tl.float32),"),
     ),
-    "tail-left-out": (("nonfinite",), changed("tl.cdiv(n, BLOCK)", "n // BLOCK")),
-    "only-one-width": (("mismatch", "nonfinite", "crash"), changed("i % cols", "i % 768")),
-    "reads-beside-a-parameter": (("mismatch", "nonfinite"), changed("i % cols", "i % (cols + 1)")),
+    "tail-left-out": (("unwritten-output",), changed("tl.cdiv(n, BLOCK)", "n // BLOCK")),
+    "only-one-width": (("mismatch", "nonfinite", "crash", "unwritten-output"), changed("i % cols", "i % 768")),
+    "reads-beside-a-parameter": (("mismatch", "nonfinite", "unwritten-output"), changed("i % cols", "i % (cols + 1)")),
     "reads-what-nobody-wrote": (
-        ("nonfinite",),
+        ("unwritten-output",),
         changed("tl.store(o_ptr + i, x * s + z, mask=keep)", "tl.atomic_add(o_ptr + i, x * s + z, mask=keep)"),
     ),
     "writes-beside-the-output": (
@@ -713,7 +720,7 @@ RUN: dict[str, tuple[tuple[str, ...], str]] = {
         file(HONEST.replace("BLOCK=1024", "BLOCK=16"), kernel=KERNEL.replace("x * s + z, mask=keep", "x * s + z")),
     ),
     "assumes-contiguous": (
-        ("mismatch", "nonfinite"),
+        ("mismatch", "nonfinite", "unwritten-output"),
         file(
             HONEST.replace("x, z = x.contiguous(), z.contiguous()", "x, z = x, z").replace(
                 "torch.empty_like(x)", "torch.empty(x.shape)"
@@ -768,5 +775,70 @@ RUN: dict[str, tuple[tuple[str, ...], str]] = {
     "front-end-error": (
         ("compile:frontend",),
         changed("x * s + z,", "x * s + undefined_name,").replace("undefined_name", "tl.zeros((3,), tl.float32)"),
+    ),
+    "later-calls-do-nothing": (
+        ("cheat:skipped-launch",),
+        file(
+            plain("out = torch.empty(x.shape)\nif self.done.item() > 0:\n    return out")
+            + HONEST.replace("out, n, x.shape[1]", "out, self.done, n, x.shape[1]"),
+            init="        self.done = torch.zeros(1)\n",
+            kernel=KERNEL.replace("o_ptr, n", "o_ptr, d_ptr, n").replace(
+                "    for block", "    tl.store(d_ptr, 1.0)\n    for block"
+            ),
+        ),
+    ),
+    "counter-that-fires-late": (
+        ("cheat:state",),
+        file(
+            HONEST.replace("out, n, x.shape[1]", "out, self.count[0], n, x.shape[1]"),
+            init="        self.count = [torch.zeros(1)]\n",
+            kernel=KERNEL.replace("o_ptr, n", "o_ptr, d_ptr, n")
+            .replace("    for block", "    seen = tl.load(d_ptr)\n    for block")
+            .replace("x * s + z, mask", "tl.where(seen < 40.0, x * s + z, 0.0), mask")
+            + "    if tl.program_id(0) == 0:\n        tl.store(d_ptr, seen + 1.0)\n",
+        ),
+    ),
+    "nan-becomes-zero": (
+        ("special-values",),
+        changed("x * s + z, mask", "tl.where(x == x, x * s + z, 0.0), mask"),
+    ),
+    "infinity-is-clamped": (
+        ("special-values",),
+        changed("x * s + z, mask", "tl.minimum(x, 3.0e38) * s + z, mask"),
+    ),
+    "sum-without-atomics": (
+        ("race",),
+        file(
+            HONEST.replace("torch.empty_like(x)", "torch.zeros(x.shape)").replace("min(triton.cdiv(n, 1024), 40)", "2"),
+            kernel=KERNEL.replace("tl.program_id(0)", "0")
+            .replace("tl.num_programs(0)", "1")
+            .replace("x * s + z", "tl.load(o_ptr + i, mask=keep) + (x * s + z) * 0.5"),
+        ),
+    ),
+    "order-of-instances": (
+        ("race",),
+        file(
+            HONEST.replace("torch.empty_like(x)", "torch.zeros(x.shape)").replace("min(triton.cdiv(n, 1024), 40)", "2"),
+            kernel=KERNEL.replace("tl.program_id(0)", "0")
+            .replace("tl.num_programs(0)", "1")
+            .replace(
+                "tl.store(o_ptr + i, x * s + z, mask=keep)",
+                "first = tl.program_id(0) == 0\n"
+                "        tl.store(o_ptr + i, tl.where(first, 0.0, x * s + z), mask=keep)\n"
+                "        tl.atomic_add(o_ptr + i, tl.zeros((BLOCK,), tl.float32), mask=keep)",
+            ),
+        ),
+    ),
+    "second-configuration-is-wrong": (
+        ("mismatch",),
+        file(
+            HONEST.replace(", BLOCK=1024)", ")"),
+            kernel="@triton.autotune(configs=[triton.Config({'BLOCK': 64, 'ADD': 0}), triton.Config({'BLOCK': 64, 'ADD': 1})],"
+            " key=['n'])\n"
+            + KERNEL.strip()
+            .replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, ADD: tl.constexpr")
+            .replace("x * s + z", "x * s + z + ADD")
+            + "\n",
+        ),
     ),
 }

@@ -61,6 +61,11 @@ def test_endless_kernel_is_killed(shared, monkeypatch):
         "kernel-as-parameter",
         "own-field",
         "two-calls",
+        "try-in-dead-code",
+        "validation",
+        "while-split",
+        "windows-line-ends",
+        "kernel-debugging",
     ],
 )
 def test_honest_candidates_run(shared, name):
