@@ -20,7 +20,7 @@ LETTERS = {
     "ours": "?",
 }
 #: Widest drawing and widest step from one attempt to the next, in pixels.
-_WIDTH, _STEP = 900.0, 24.0
+_WIDTH, _STEP = 900.0, 28.0
 
 
 def _svg(width: float, height: float, kind: str, label: str, body: Iterable[str]) -> str:

@@ -44,7 +44,7 @@ def remembered(document: Mapping[str, Any], found: Sequence[Course], anchors: Ma
         ids = ", ".join(esc(name[:8]) for name in forgotten[:60])
         more = f" and {len(forgotten) - 60} more" if len(forgotten) > 60 else ""
         parts.append(
-            f'<div class="warn"><p>{len(forgotten)} items that the run used were forgotten since; their texts and '
+            f'<div class="warn"><p>{len(forgotten)} items that the run recalled were forgotten since; their texts and '
             f"values are lost: {ids}{more}.</p></div>\n"
         )
     rows = [_row(item, anchors, tasks) for item in shown[:_MOST]]

@@ -50,7 +50,7 @@ def page(document: Mapping[str, Any], read: Read) -> str:
     anchors = {item["id"]: f"m{i}" for i, item in enumerate(document.get("memory", {}).get("items", ()), 1)}
     parts = [
         _head(document, found),
-        _summary(found),
+        _summary(found, _proposer(document)),
         _groups(found),
         *_tasks(document, found, read, anchors),
         remembered(document, found, anchors),
@@ -99,7 +99,7 @@ def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
     sandbox = " ".join(str(provenance.get(key, "")) for key in ("sandbox", "isolation"))
     verdicts = ", ".join(f"{n} {key}" for key, n in sorted(counts.get("evaluations", {}).items()))
     return {
-        "proposer": document["proposer"] or provenance.get("proposer", ""),
+        "proposer": _proposer(document),
         "seed": document["seed"],
         "sandbox": sandbox.strip(),
         "memory": ", ".join(str(provenance[key]) for key in ("memory", "embedder") if provenance.get(key)),
@@ -126,6 +126,10 @@ def _more_facts(provenance: Mapping[str, Any], config: Mapping[str, Any]) -> dic
     }
 
 
+def _proposer(document: Mapping[str, Any]) -> str:
+    return str(document["proposer"] or document["provenance"].get("proposer", ""))
+
+
 def _warnings(document: Mapping[str, Any], found: Sequence[Course]) -> str:
     said = warnings(document, found)
     return f'<div class="warn"><ul>{"".join(f"<li>{esc(text)}</li>" for text in said)}</ul></div>\n' if said else ""
@@ -139,7 +143,7 @@ def _status(status: str) -> str:
     return f'<span class="{_kind(status)}">{esc(status)}</span>'
 
 
-def _summary(found: Sequence[Course]) -> str:
+def _summary(found: Sequence[Course], proposer: str) -> str:
     rows = []
     for number, course in enumerate(found, 1):
         latency = (course.best.latency if course.best is not None else {}) or {}
@@ -157,7 +161,7 @@ def _summary(found: Sequence[Course]) -> str:
                 esc(results.times(reference) if reference else "not measured" if latency else "-"),
                 str(course.tries),
                 drawings.spark([cost for _, cost in course.curve]),
-                esc(advice(course) or course.ended, 120),
+                esc(advice(course, proposer) or course.ended, 120),
             )
         )
     head = ("task", "status", "evidence", "latency", "level", "floor", "of floor", "x draft", "x reference", "attempts")
@@ -189,7 +193,7 @@ def _groups(found: Sequence[Course]) -> str:
     )
     return (
         "<h2>Results by level</h2>\n"
-        + table([*head, "speed-up over draft", "over reference"], rows, "nums")
+        + table([*head, "over draft", "over reference"], rows, "nums")
         + f'<p class="soft">{note}</p>'
     )
 
@@ -204,7 +208,7 @@ def _tasks(document: Mapping[str, Any], found: Sequence[Course], read: Read, anc
         best = course.best
         latency = f", {esc(latency_words(best.latency))}" if best is not None and best.latency else ""
         head = f'<b id="t{number}">{esc(course.task, 120)}</b>: {_status(course.status)}{latency}'
-        body = _rejected(course) if course.rejected else _task(course, read, anchors, room)
+        body = _rejected(course) if course.rejected else _task(course, read, anchors, room, _proposer(document))
         parts.append(folded(head, f'<div class="inner">{body}</div>', "task", opened=len(found) <= 3))
     return parts
 
@@ -222,13 +226,13 @@ def _rejected(course: Course) -> str:
     return f"<p>The task was turned away: {esc(course.rejected, 2000)}</p>"
 
 
-def _task(course: Course, read: Read, anchors: Mapping[str, str], room: int) -> str:
+def _task(course: Course, read: Read, anchors: Mapping[str, str], room: int, proposer: str) -> str:
     sources = _Sources(read)
     timed = [item.cost for item in course.attempts if item.outcome == "ok" and item.cost is not None]
     measure = unit(course)
     parts = []
     if course.status != "proven":
-        parts.append(_why_not(course))
+        parts.append(_why_not(course, proposer))
     if course.attempts:
         parts.append("<h3>Lineage</h3>\n" + drawings.tree(course))
     if timed:
@@ -249,10 +253,10 @@ def _task(course: Course, read: Read, anchors: Mapping[str, str], room: int) -> 
     return "\n".join(parts)
 
 
-def _why_not(course: Course) -> str:
+def _why_not(course: Course, proposer: str) -> str:
     failure = course.failure
     text = f"<p>{esc(failure.kind)}: {esc(failure.message, 2000)}</p>" if failure is not None else ""
-    hint = advice(course)
+    hint = advice(course, proposer)
     return text + (f"<p>What to try: {esc(hint)}</p>" if hint else "")
 
 

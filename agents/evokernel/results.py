@@ -14,6 +14,36 @@ from orienteer.evaluators.kernel.verdict import Gate
 #: How the table shows a gate's answer.
 _MARKS = {"passed": "pass", "failed": "FAIL", "skipped": "SKIPPED"}
 
+#: What to try about a task without a kernel, by why its search ended or its last failure.
+_TRY = {
+    "no-building-block": "--model KIND/NAME: the offline proposer has no block for this operator",
+    "not-traceable": "--model KIND/NAME: the offline proposer cannot trace this operator",
+    "exhausted": "--model KIND/NAME: every schedule of the offline proposer was tried",
+    "bad-task": "mend the task file: docs/kernels.md says what a task is",
+}
+
+
+def hint(status: str, ended: str, kind: str, proposer: str = "") -> str:
+    """Return what to try about a task that has no proven kernel; empty for one that has.
+
+    Args:
+        status: of the task.
+        ended: why its search ended early; may be empty.
+        kind: its last failure; may be empty.
+        proposer: who proposed.
+    """
+    if status == "proven":
+        return ""
+    if status == "rejected":
+        return _TRY["bad-task"]
+    if status == "unproven":
+        return "agent doctor: enable the gate that was skipped"
+    if status == "not tried":
+        return "agent runs resume"
+    if ended in _TRY or kind in _TRY:
+        return _TRY.get(ended) or _TRY[kind]
+    return "--model KIND/NAME" if proposer == "offline" else "--set iterations=N, or another --model"
+
 
 def gate(item: Gate) -> Plain:
     """Return a gate's answer as plain data."""
@@ -47,6 +77,7 @@ def document(run: Run, state: Plain, suffix: str) -> Plain:
                 "speedup_over_draft": _ratio(item.get("draft_latency"), item.get("best_latency")),
                 "speedup_over_reference": ((latency or {}).get("facts") or {}).get("speedup"),
                 "curve": item["curve"],
+                "cases": item.get("cases", []),
                 "gates": evaluation.metrics.get("gates", []) if evaluation is not None else [],
                 "proposer": run.proposer,
                 "made_of": dict(candidate.notes) if candidate is not None else {},
@@ -72,6 +103,7 @@ def document(run: Run, state: Plain, suffix: str) -> Plain:
                 "speedup_over_draft": None,
                 "speedup_over_reference": None,
                 "curve": [],
+                "cases": [],
                 "gates": [],
                 "proposer": run.proposer,
                 "made_of": {},
@@ -85,6 +117,8 @@ def document(run: Run, state: Plain, suffix: str) -> Plain:
                 "seed": run.seed,
             }
         )
+    for row in rows:
+        row["try"] = hint(row["status"], row["ended"], (row["failure"] or {}).get("kind", ""), run.proposer)
     proven = sum(row["status"] == "proven" for row in rows)
     return {
         "target": run.target or "npu",
@@ -149,8 +183,12 @@ def rows(result: Plain) -> list[dict[str, str]]:
                 "proposer": item["proposer"],
                 "tries": str(item["attempts"]),
                 "remark": skipped or failure.get("message", ""),
+                "try": item.get("try", ""),
             }
         )
+    if not any(row["try"] for row in shown):
+        for row in shown:
+            del row["try"]
     if shown and all(row["x PyTorch"] == "-" for row in shown):
         for row in shown:
             del row["x PyTorch"]

@@ -9,6 +9,8 @@ from orienteer.agents.evokernel import results
 from orienteer.agents.evokernel.course import FAST, WORDS, Attempt, Course, courses, groups
 from orienteer.agents.evokernel.stages import REFINE
 
+#: So many tasks are told with their lineages.
+_FEW = 20
 #: Levels of evidence in a line each.
 _LEVELS = {
     "E0": "right on hidden shapes and values, in an interpreter or on the CPU; the target's compiler has not seen it",
@@ -22,44 +24,12 @@ _LIMITS = (
     "A pass was given on the hidden shapes only: what is wrong only beyond them (a launch that covers too few rows, a "
     "branch on a size) is not found. See docs/kernels.md, 'What a pass does not say'."
 )
-_TRY = {
-    "no-building-block": "a model: --model KIND/NAME (the offline proposer has no block for this operator)",
-    "not-traceable": "a model: --model KIND/NAME (the offline proposer cannot trace this operator)",
-    "exhausted": "a model: --model KIND/NAME (every schedule of the offline proposer was tried)",
-    "no-latency": "another --target or chip: without a latency there is nothing to refine by",
-    "bad-task": "mend the task file; docs/kernels.md says what a task is",
-    "machinery": "agent doctor, then agent runs resume",
-}
-
-
-def hint(status: str, ended: str, kind: str, proposer: str = "") -> str:
-    """Return what to try about a task that has no proven kernel; empty for one that has.
-
-    Args:
-        status: of the task.
-        ended: why its search ended early; may be empty.
-        kind: its last failure; may be empty.
-        proposer: who proposed.
-    """
-    if status == "proven":
-        return ""
-    if status == "rejected":
-        return _TRY["bad-task"]
-    if status == "unproven":
-        return "enable the gate that was skipped: agent doctor"
-    if status == "not tried":
-        return "agent runs resume with a larger budget"
-    if ended in _TRY or kind in _TRY:
-        return _TRY.get(ended) or _TRY[kind]
-    if proposer == "offline":
-        return "a model: --model KIND/NAME"
-    return "more attempts: --set iterations=N, or another --model"
 
 
 def advice(course: Course, proposer: str = "") -> str:
-    """Return what to try about a task; see :func:`hint`."""
+    """Return what to try about a task; see :func:`.results.hint`."""
     failure = course.failure
-    return hint(course.status, course.ended, failure.kind if failure is not None else "", proposer)
+    return results.hint(course.status, course.ended, failure.kind if failure is not None else "", proposer)
 
 
 def evidence_words(found: Sequence[Course]) -> dict[str, str]:
@@ -68,6 +38,8 @@ def evidence_words(found: Sequence[Course]) -> dict[str, str]:
     for course in found:
         for item in course.attempts:
             seen |= {str(item.evidence)[:2], str(item.latency.get("level", ""))[:2]}
+    if "E1" in seen:
+        seen.add("E0")
     return {level: text for level, text in _LEVELS.items() if level in seen}
 
 
@@ -90,6 +62,7 @@ def warnings(document: Mapping[str, Any], found: Sequence[Course]) -> list[str]:
         said.append("The reference was not measured where no figure is given: no speed-up over PyTorch is claimed.")
     if any((item.latency.get("facts") or {}).get("remark") for item in bests):
         said.append("A kernel is so much faster than the reference that a person should look at it; see its latency.")
+    said += _spread(bests, document["provenance"].get("cores"))
     skipped = sorted({g["gate"] for c in found for a in c.attempts for g in a.gates if g["status"] == "skipped"})
     if skipped:
         said.append(f"Gates that could not be applied here: {', '.join(skipped)}. Such kernels are unproven.")
@@ -100,10 +73,32 @@ def warnings(document: Mapping[str, Any], found: Sequence[Course]) -> list[str]:
     forgotten = len((document.get("memory") or {}).get("forgotten", ()))
     if forgotten:
         said.append(
-            f"{forgotten} memory items that the run used were forgotten since; their texts and values are lost."
+            f"{forgotten} memory items that the run recalled were forgotten since; their texts and values are lost."
         )
     if bests:
         said.append(_LIMITS)
+    return said
+
+
+def _spread(bests: Sequence[Attempt], cores: Any) -> list[str]:
+    """Return what measured speed-ups are worth on this machine."""
+    known = [item.latency.get("facts") or {} for item in bests]
+    said = []
+    loads = [facts["load"] for facts in known if isinstance(facts.get("load"), int | float)]
+    if loads and isinstance(cores, int) and max(loads) > cores:
+        said.append(
+            f"Others worked while kernels were measured: load up to {max(loads):.1f} on {cores} cores. Only ratios to "
+            "the reference of the same minute can be compared."
+        )
+    near = sum(
+        facts["speedup_quartiles"][0] <= 1.0 <= facts["speedup_quartiles"][1]
+        for facts in known
+        if len(facts.get("speedup_quartiles") or ()) == 2
+    )
+    if near:
+        said.append(
+            f"For {near} of {len(bests)} kernels the quartiles of the speed-up hold 1: no difference was shown."
+        )
     return said
 
 
@@ -142,11 +137,19 @@ def lines(document: Mapping[str, Any], task: str = "") -> list[str]:
     found = [course for course in courses(document) if task in ("", course.task)]
     said = []
     for course in found:
-        said += ["", *_course(course, document["proposer"] or "")]
+        told = _course(course, document["proposer"] or "")
+        said += ["", *told] if len(found) <= _FEW else _in_short(told)
+    if len(found) > _FEW:
+        said += ["", "lineages: agent runs show ID --task NAME; all of them: agent runs report ID"]
     said += _memory(document, {name for c in found for a in c.attempts for name in a.items} if task else None)
     if not task:
         said += _groups(found)
     return said
+
+
+def _in_short(told: Sequence[str]) -> list[str]:
+    """Leave out the lineage."""
+    return [line for line in told if not line.lstrip()[:1].isdigit()]
 
 
 def _course(course: Course, proposer: str) -> list[str]:
@@ -224,7 +227,7 @@ def _memory(document: Mapping[str, Any], only: set[str] | None) -> list[str]:
         said.append(f"  and {len(rows) - 30} more: agent runs show --json, agent runs report")
     forgotten = memory.get("forgotten", ())
     if forgotten and only is None:
-        said += ["", f"{len(forgotten)} memory items that the run used were forgotten since"]
+        said += ["", f"{len(forgotten)} memory items that the run recalled were forgotten since"]
     return said
 
 

@@ -108,6 +108,8 @@ def only_task(document: dict[str, Any], task: str) -> dict[str, Any]:
     names |= (
         {row["task"] for row in rows if isinstance(row, dict) and "task" in row} if isinstance(rows, list) else set()
     )
+    kept = document["state"].get("tasks")
+    names |= set(kept) if isinstance(kept, dict) else set()
     if task not in names:
         near = difflib.get_close_matches(task, sorted(names), n=1)
         raise UsageError(

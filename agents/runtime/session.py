@@ -314,6 +314,8 @@ class Session:
             # A report can be written again at any time; the run is what counts.
             text = exc.problem if isinstance(exc, OrienteerError) else describe(exc)
             self._events.emit(self.run.step, "note", {"message": f"the report was not written: {text}"})
+            with suppress(StoreError):
+                self._journal.flush()
         return report(self._db, self._home, self._id)
 
     def _end(self, status: str, reason: str, result: dict[str, Any] | None = None) -> None:

@@ -57,3 +57,33 @@ class Count(Method):
         Path(run.folder).mkdir(parents=True, exist_ok=True)
         (run.folder / "count.txt").write_text(str(state["seen"]))
         return state
+
+
+class Told(Count):
+    """Counts, and tells about it: a report, a course, whether all is proven."""
+
+    class Settings(Count.Settings):
+        proven: bool = Field(default=True, description="all is proven")
+        report: bool = Field(default=True, description="the report can be written")
+
+    def result(self, run, state):
+        return {"proven": run.settings.proven}
+
+    @classmethod
+    def proven(cls, result):
+        return bool(result.get("proven"))
+
+    @classmethod
+    def summary(cls, document):
+        return {"counted": len(document["candidates"])}
+
+    @classmethod
+    def course(cls, document, task=""):
+        return [f"counted {row['task']}\x1b[31m" for row in document["proposals"] if task in ("", row["task"])]
+
+    @classmethod
+    def report(cls, document, read):
+        known = document()
+        if known["config"]["settings"].get("report") == "false":
+            raise ZeroDivisionError("a bug in the report")
+        return "<!doctype html>" + " ".join(read(item["content_sha"]) for item in known["candidates"])

@@ -11,7 +11,7 @@ from pathlib import Path
 DOCUMENT = Path(__file__).parents[2] / "docs" / "command.md"
 COMMANDS = (
     "", "run", "setup", "doctor", "methods",
-    "runs ls", "runs show", "runs resume", "runs export", "runs stop", "runs rm",
+    "runs ls", "runs show", "runs report", "runs resume", "runs export", "runs stop", "runs rm",
     "tasks ls", "memory ls", "memory show", "memory export", "memory import", "memory forget", "memory stats",
     "bench runtime", "bench evokernel-memory", "bench evokernel-ladder", "bench evokernel-throughput",
     "bench evokernel-coverage", "bench evokernel-cpu", "bench memory", "verify kernel",
