@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -83,6 +83,7 @@ class Interpreter:
         module._patch_lang = lambda fn: scope
         module._get_np_dtype = _numpy_types(module._get_np_dtype)
         _remember_shapes(tl)
+        _broadcast(module)
         self._order(builder)
         self._bfloat16(type(builder))
         self._memory(builder)
@@ -321,3 +322,26 @@ def _remember_shapes(tl: Any) -> None:
         _, self.shape, self.numel, self.dtype = found
 
     block_type.__new__, block_type.__init__, tensor.__init__ = staticmethod(__new__), init_type, init_tensor
+
+
+def _broadcast(module: Any) -> None:
+    """Shorten what happens to the operands of every operation: equal types stay, a scalar fills a block."""
+    semantic = type(module.interpreter_semantic)
+    original = semantic.broadcast_impl_value
+    handle, numpy_type = module.TensorHandle, module._get_np_dtype
+
+    def fill(self: Any, scalar: Any, block: Any) -> Any:
+        kind = block.with_element_ty(scalar.type.scalar)
+        value = scalar.handle.data
+        data = np.full(block.shape, value.item() if value.size == 1 else value, dtype=numpy_type(kind))
+        return self.make_tensor(handle(data, kind.scalar), kind)
+
+    def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
+        left, right = lhs.type, rhs.type
+        if left is right:
+            return lhs, rhs
+        if left.is_block() != right.is_block():
+            return (lhs, fill(self, rhs, left)) if left.is_block() else (fill(self, lhs, right), rhs)
+        return cast(tuple[Any, Any], original(self, lhs, rhs))
+
+    semantic.broadcast_impl_value = broadcast_impl_value

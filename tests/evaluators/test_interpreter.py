@@ -201,3 +201,18 @@ def test_atomic_sums_have_no_order_to_keep(shared):
     )
     verdict, _ = judged(shared, task, source)
     assert verdict.failed is None, verdict
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["no device file", "a device that does not answer"])
+def test_without_a_device_nothing_is_measured(shared, monkeypatch, seen):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a device here")
+    from orienteer.evaluators.kernel.gates import KernelVerifier
+
+    task = ROWS.replace("DTYPE", "float32").replace("EXPRESSION", "x * 2.0")
+    _, info, _ = shared.prepared(task, cases=2, chip=CHIP)
+    verifier = KernelVerifier(shared.world(), archs=[targets.arch("sm_90")])
+    monkeypatch.setattr(shared.world(), "has_device", lambda: seen)
+    assert verifier._measure(info, ROW_KERNEL.replace("RESULT", "x * 2.0"), None) == ([], None)
