@@ -27,6 +27,7 @@ from orienteer.agents.evokernel.telling import (
     value,
     warnings,
 )
+from orienteer.evaluators.kernel import rejections
 
 #: All differences between attempts together, and those of one task, in characters.
 _DIFFS, _TASK_DIFFS = 3_000_000, 60_000
@@ -52,6 +53,7 @@ def page(document: Mapping[str, Any], read: Read) -> str:
         _head(document, found),
         _summary(found, _proposer(document)),
         _groups(found),
+        _rejections(found),
         *_tasks(document, found, read, anchors),
         remembered(document, found, anchors),
     ]
@@ -196,6 +198,23 @@ def _groups(found: Sequence[Course]) -> str:
         + table([*head, "over draft", "over reference"], rows, "nums")
         + f'<p class="soft">{note}</p>'
     )
+
+
+def _rejections(found: Sequence[Course]) -> str:
+    """Return how often attempts failed for which reason, and what a proposer can do about it."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for course in found:
+        for item in course.attempts:
+            if item.kind:
+                word = item.rejection or WORDS[item.outcome]
+                reasons.setdefault((word, item.kind), []).append(course.task)
+    if not reasons:
+        return ""
+    rows = [
+        (esc(word), esc(kind, 80), str(len(tasks)), str(len(set(tasks))), esc(rejections.advice(kind)))
+        for (word, kind), tasks in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+    return "<h2>Why attempts failed</h2>\n" + table(("class", "reason", "attempts", "tasks", "what to do"), rows)
 
 
 # -- one task ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from task_sources import DOUBLE, GOOD
 from orienteer.agents.evokernel import telling
 from orienteer.agents.evokernel.course import courses, groups
 from orienteer.agents.evokernel.report import page
+from orienteer.evaluators.kernel import rejections
 
 #: A file name that is markup, quotes, and turns round what follows it.
 HOSTILE = "<script>alert(1)<script>\"'&\u202egnp"
@@ -183,7 +184,7 @@ def test_a_run_by_levels_that_is_killed_and_goes_on(shared, tmp_path):
     (level / "3_broken.py").write_text(GOOD.replace("def forward", "def forwards"))
     process = command.start(
         "run", "evokernel", "--task", "KernelBench", "--model", "offline", "--memory", "run", "--set", "cases=2",
-        "--set", "iterations=2",
+        "--set", "iterations=1",
     )  # fmt: skip
     for line in process.stderr:
         if "double: ok" in line or "double: not decided" in line:
@@ -262,6 +263,7 @@ def test_a_course_is_read_from_proposals_and_verdicts():
     assert b.status == "failed" and b.failure.kind == "no-building-block"
     sources = {f"k{n}": f"line one\nline {n}\n" for n in range(6)}
     seen = harmless(page(document, sources.__getitem__))
+    assert "compile:ub-overflow" in seen.said and rejections.advice("compile:ub-overflow") in seen.said
     assert "-line 2" in seen.said and "+line 5" in seen.said and "--model KIND/NAME" in seen.said
 
 
