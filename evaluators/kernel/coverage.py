@@ -51,8 +51,8 @@ def coverage(tasks: Sequence[str], target: str, workers: int, home: Path) -> dic
         home: Orienteer's folder, where the Ascend compiler is installed.
 
     Returns:
-        ``groups`` (rows: group, tasks, proven, share, judged), ``reasons`` (rows: class, tasks, example), and
-        ``answers``, one plain dictionary for each task.
+        ``groups`` (rows of a table: group, tasks, proven, share, candidates judged), ``reasons`` (rows: class, tasks,
+        example), and ``answers``, one plain dictionary for each task.
 
     Raises:
         MissingPrerequisite: the Ascend compiler or a sandbox is missing.
@@ -120,25 +120,32 @@ def judge(task: KernelTask, world: KernelWorld, verifier: KernelVerifier, search
     return last
 
 
-def group_rows(answers: Sequence[Answer]) -> list[list[str]]:
+def group_rows(answers: Sequence[Answer]) -> list[dict[str, str]]:
     """Return rows of group, tasks, proven, share and candidates judged; the last one is all groups together."""
     names = sorted({answer.group for answer in answers})
     rows = [_row(name or "tasks", [a for a in answers if a.group == name]) for name in names]
     return [*rows, _row("all", answers)] if len(names) > 1 else rows
 
 
-def _row(name: str, answers: Sequence[Answer]) -> list[str]:
+def _row(name: str, answers: Sequence[Answer]) -> dict[str, str]:
     proven = sum(bool(answer.evidence) for answer in answers)
     judged = sum(answer.judged for answer in answers)
     share = f"{100 * proven / len(answers):.1f} %" if answers else "-"
-    return [name, str(len(answers)), str(proven), share, str(judged)]
+    return {
+        "group": name,
+        "tasks": str(len(answers)),
+        "proven": str(proven),
+        "share": share,
+        "candidates judged": str(judged),
+    }
 
 
-def reason_rows(answers: Sequence[Answer]) -> list[list[str]]:
+def reason_rows(answers: Sequence[Answer]) -> list[dict[str, str]]:
     """Return rows of class, tasks and one example, the most frequent class first."""
     left = [answer for answer in answers if not answer.evidence]
     rows = []
     for reason, count in Counter(answer.reason for answer in left).most_common():
         example = next(answer for answer in left if answer.reason == reason)
-        rows.append([reason, str(count), f"{example.task}: {' '.join(example.detail.split())[:160]}"])
+        text = f"{example.task}: {' '.join(example.detail.split())[:160]}"
+        rows.append({"class": reason, "tasks": str(count), "example": text})
     return rows

@@ -39,7 +39,8 @@ class DirectNest:
         kernel.constants.update({"TILE_M": str(tile_m), "TILE_N": str(tile_n), "TILE_K": str(tile_k)})
         limits = {"am": rows, "ak": channels, "bk": channels, "bn": cols, "m": rows, "n": cols}
         kernel.masks = {name: f"{name} < {limit}" for name, limit in limits.items()}
-        setup, lead = [], []
+        setup: list[str] = []
+        lead: list[Index] = []
         for position, item in enumerate(split(Index("outer"), [shape[0], *shape[2:-1]])):
             if item.text in ("0", "outer"):
                 lead.append(item)
@@ -51,8 +52,8 @@ class DirectNest:
         outer_scope = kernel.scope
         kernel.scope = Scope(parent=kernel.top)
         places = [*lead[1:], variable("bn")]
-        position, guards = under(kernel, conv, places, taps, kernel.shape(x)[2:])
-        full = [lead[0], variable("bk"), *position]
+        under_tap, guards = under(kernel, conv, places, taps, kernel.shape(x)[2:])
+        full = [lead[0], variable("bk"), *under_tap]
         b = kernel.guarded(x.name, full, guards, "0.0") if guards else kernel.value(x.name, full)
         a = kernel.value(weight.name, [*taps, variable("am"), variable("ak")])
         if not b.variables >= {"bk", "bn"}:

@@ -343,7 +343,8 @@ class MatmulNest:
         if node.shape != mm.shape:
             raise NeedsBuffer(mm.name)
         left, right = (kernel.graph.nodes[arg.name] for arg in mm.args[:2])
-        batched = mm.op == "aten.bmm"
+        parts = "parts" in mm.kwargs
+        batched = mm.op == "aten.bmm" or parts
         rows, cols = (kernel.size(size) for size in mm.shape[-2:])
         inner = kernel.size(left.shape[-1])
         schedule = kernel.schedule
@@ -368,8 +369,9 @@ class MatmulNest:
         outer_scope = kernel.scope
         kernel.loop_variables = frozenset({"ak", "bk"})
         kernel.scope = kernel.child_scope()
-        a = kernel.value(left.name, [*batch, variable("am"), variable("ak")])
-        b = kernel.value(right.name, [*batch, variable("bk"), variable("bn")])
+        lead = [] if parts else batch
+        a = kernel.value(left.name, [*lead, variable("am"), variable("ak")])
+        b = kernel.value(right.name, [*lead, variable("bk"), variable("bn")])
         # An operand is read along its own memory: a transposed one as the transposed tile.
         turn_a = schedule.turn_tiles and _runs_along(kernel, left, len(left.shape) - 2)
         turn_b = schedule.turn_tiles and _runs_along(kernel, right, len(right.shape) - 2)
@@ -413,15 +415,34 @@ class MatmulNest:
         kernel.anchor = anchor
         value = kernel.value(node.name, position)
         kernel.store(node.name, position, value)
+        place = [f"row = (tile // {across}) * TILE_M", f"col = (tile % {across}) * TILE_N"]
+        if batched:
+            place = [
+                f"batch = tile // ({across} * {down})",
+                f"row = ((tile // {across}) % {down}) * TILE_M",
+                place[1],
+            ]
+        elif schedule.group_m > 1:
+            # Neighbouring tiles go down a few rows before they go across: they read the same columns.
+            kernel.constants["GROUP"] = str(schedule.group_m)
+            place = [
+                f"top = (tile // (GROUP * {across})) * GROUP",
+                f"height = tl.minimum({down} - top, GROUP)",
+                f"row = (top + (tile % (GROUP * {across})) % height) * TILE_M",
+                f"col = ((tile % (GROUP * {across})) // height) * TILE_N",
+            ]
+        span = f"0, {inner}"
+        if parts:
+            kernel.constants["PARTS"] = str(mm.kwargs["parts"])
+            place.append(f"share = tl.cdiv(tl.cdiv({inner}, TILE_K), PARTS) * TILE_K")
+            span = f"batch * share, tl.minimum((batch + 1) * share, {inner})"
         body = [
-            *([f"batch = tile // ({across} * {down})"] if batched else []),
-            f"row = ((tile // {across}) % {down}) * TILE_M" if batched else f"row = (tile // {across}) * TILE_M",
-            f"col = (tile % {across}) * TILE_N",
+            *place,
             f"am = row + tl.arange(0, TILE_M){along if turn_a else down_axis}",
             f"bn = col + tl.arange(0, TILE_N){down_axis if turn_b else along}",
             *before_loop,
             "acc = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)",
-            f"for k in range(0, {inner}, TILE_K):",
+            f"for k in range({span}, TILE_K):",
             *indent(loop),
             "m = row + tl.arange(0, TILE_M)[:, None]",
             "n = col + tl.arange(0, TILE_N)[None, :]",

@@ -105,6 +105,8 @@ def _pair(node: Node, position: int) -> tuple[int, int] | None:
 
 def _scheduled(schedule: Schedule) -> list[Rule]:
     rules: list[Rule] = [pooling.as_reduction]
+    if schedule.split_k > 1:
+        rules.append(lambda graph, node: _split_product(graph, node, schedule.split_k))
     if schedule.direct_conv:
         rules.append(
             lambda graph, node: convolution.replacement(graph, node, True) if node.op == convolution.OP else None
@@ -112,6 +114,15 @@ def _scheduled(schedule: Schedule) -> list[Rule]:
     if schedule.two_steps:
         rules.append(_two_steps)
     return rules
+
+
+def _split_product(graph: Graph, node: Node, parts: int) -> list[Node] | None:
+    """A product whose inner dimension is cut into parts; their results are added up by a second kernel."""
+    if node.op != "aten.mm" or "1" in node.shape:
+        return None
+    shape = (str(parts), *node.shape)
+    each = Node(f"{node.name}_parts", node.op, node.args, {"parts": parts}, shape, node.dtype)
+    return [each, Node(node.name, "aten.sum", (Ref(each.name), (0,), False), {}, node.shape, node.dtype)]
 
 
 #: Reductions of which parts can be reduced first, and what puts the parts together.
