@@ -16,6 +16,7 @@ from typing import Any
 
 from orienteer.agents.evokernel import drawings, results
 from orienteer.agents.evokernel.course import FAST, WORDS, Attempt, Course, courses, groups
+from orienteer.agents.evokernel.judged import gates, latency_of
 from orienteer.agents.evokernel.markup import code, diff, esc, facts, folded, table
 from orienteer.agents.evokernel.recollected import remembered
 from orienteer.agents.evokernel.telling import (
@@ -51,8 +52,8 @@ def page(document: Mapping[str, Any], read: Read) -> str:
     anchors = {item["id"]: f"m{i}" for i, item in enumerate(document.get("memory", {}).get("items", ()), 1)}
     parts = [
         _head(document, found),
-        _summary(found, _proposer(document)),
         _groups(found),
+        _summary(found, _proposer(document)),
         _rejections(found),
         *_tasks(document, found, read, anchors),
         remembered(document, found, anchors),
@@ -146,7 +147,7 @@ def _status(status: str) -> str:
 
 
 def _summary(found: Sequence[Course], proposer: str) -> str:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for number, course in enumerate(found, 1):
         latency = (course.best.latency if course.best is not None else {}) or {}
         reference = course.over_reference
@@ -166,8 +167,11 @@ def _summary(found: Sequence[Course], proposer: str) -> str:
                 esc(advice(course, proposer) or course.ended, 120),
             )
         )
-    head = ("task", "status", "evidence", "latency", "level", "floor", "of floor", "x draft", "x reference", "attempts")
-    return "<h2>Tasks</h2>\n" + table((*head, "best so far", "what to try"), rows, "nums")
+    head = ["task", "status", "evidence", "latency", "level", "floor", "of floor", "x draft", "x reference", "attempts"]
+    head += ["best so far", "what to try"]
+    if not any(row[-1] for row in rows):
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    return "<h2>Tasks</h2>\n" + table(head, rows, "nums")
 
 
 def _groups(found: Sequence[Course]) -> str:
@@ -259,8 +263,8 @@ def _task(course: Course, read: Read, anchors: Mapping[str, str], room: int, pro
         parts.append(f"<h3>Best so far ({esc(measure)})</h3>\n" + drawings.curve(course, measure, words))
     chosen = course.chosen
     if chosen is not None:
-        parts.append(f"<h3>Gates of the {'best' if course.best else 'undecided'} kernel</h3>\n" + _gates(chosen.gates))
-        parts.append(_latency(chosen.latency))
+        parts.append(f"<h3>Gates of the {'best' if course.best else 'undecided'} kernel</h3>\n" + gates(chosen.gates))
+        parts.append(latency_of(chosen.latency))
     parts.append(_sources(course, sources))
     if course.cases:
         cases = "".join(f"<li>{esc(text, 300)}</li>" for text in course.cases)
@@ -277,89 +281,6 @@ def _why_not(course: Course, proposer: str) -> str:
     text = f"<p>{esc(failure.kind)}: {esc(failure.message, 2000)}</p>" if failure is not None else ""
     hint = advice(course, proposer)
     return text + (f"<p>What to try: {esc(hint)}</p>" if hint else "")
-
-
-def _gates(gates: Sequence[Mapping[str, Any]]) -> str:
-    words = {"passed": "pass", "failed": "FAIL", "skipped": "SKIPPED"}
-    rows = []
-    for gate in gates:
-        mark = words.get(gate["status"], "")
-        more = {
-            key: item for key, item in gate.get("facts", {}).items() if key in ("notes", "flags", "no_latency") and item
-        }
-        said = "; ".join(f"{key.replace('_', ' ')}: {_listed(item)}" for key, item in more.items())
-        detail = " ".join(text for text in (gate["detail"], f"({gate['kind']})" if gate["kind"] else "", said) if text)
-        rows.append(
-            (esc(gate["gate"]), f'<span class="{mark}">{esc(mark or gate["status"])}</span>', esc(detail, 1000))
-        )
-    return table(("gate", "answer", "detail"), rows) if rows else '<p class="soft">No gate was reached.</p>'
-
-
-def _listed(item: Any) -> str:
-    return ", ".join(map(str, item)) if isinstance(item, list) else str(item)
-
-
-def _latency(latency: Mapping[str, Any]) -> str:
-    if not latency:
-        return '<p class="soft">No latency is known for this kernel.</p>'
-    kept = latency.get("facts") or {}
-    least = latency.get("floor_s")
-    where = ", ".join(str(latency[key]) for key in ("device", "level") if latency.get(key))
-    said = facts(
-        {
-            "latency": f"{results.seconds(latency['seconds'])} on {where}: {latency.get('how', '')}",
-            "quartiles": " to ".join(results.seconds(item) for item in latency.get("spread") or ()),
-            "floor": f"{results.seconds(least)}; the kernel reaches {share_of_floor(latency)} of that speed"
-            if least
-            else "",
-            "bound by": latency.get("bottleneck", ""),
-            "reference": f"{results.seconds(latency['baseline_s'])}, measured in the same minute"
-            if latency.get("baseline_s")
-            else "not measured at this level",
-            **{
-                key.replace("_", " "): _listed(item)
-                for key, item in kept.items()
-                if key not in ("kernels", "rates", "others") and not isinstance(item, Mapping)
-            },
-        }
-    )
-    kernels = kept.get("kernels") or ()
-    return "<h3>Latency</h3>\n" + said + (_breakdown(kernels) if kernels else "")
-
-
-def _breakdown(kernels: Sequence[Mapping[str, Any]]) -> str:
-    """Return the latency by kernel, and by pipe where the model knows pipes."""
-    pipes = list(dict.fromkeys(name for kernel in kernels for name in kernel.get("units", {})))
-    scalars = [
-        name
-        for name in dict.fromkeys(key for kernel in kernels for key in kernel)
-        if name not in ("name", "launches", "grid", "seconds", "bottleneck", "units")
-        and all(isinstance(kernel.get(name, ""), str | int | float) for kernel in kernels)
-    ]
-    rows = []
-    for kernel in kernels:
-        busy = kernel.get("units", {})
-        rows.append(
-            [
-                esc(kernel.get("name", ""), 60),
-                esc(kernel.get("launches", "")),
-                esc(" x ".join(map(str, kernel.get("grid", ())))),
-                esc(results.seconds(kernel.get("seconds"))),
-                esc(kernel.get("bottleneck", "")),
-                *(esc(results.seconds(busy.get(pipe))) for pipe in pipes),
-                *(esc(results.number(kernel.get(name))) for name in scalars),
-            ]
-        )
-    head = [
-        "kernel",
-        "launches",
-        "grid",
-        "seconds each",
-        "bound by",
-        *pipes,
-        *(name.replace("_", " ") for name in scalars),
-    ]
-    return table(head, rows, "nums")
 
 
 class _Sources:
