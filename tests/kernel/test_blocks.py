@@ -18,6 +18,7 @@ from orienteer.kernels.blocks.index import Index, linear, product, reshape, spli
 from orienteer.kernels.blocks.lower import lower
 from orienteer.kernels.blocks.module import assemble
 from orienteer.kernels.blocks.schedule import Schedule
+from orienteer.kernels.blocks.search import TritonSearch
 
 SIZES = st.lists(st.integers(1, 6), min_size=0, max_size=4)
 
@@ -281,6 +282,13 @@ OPERATORS = {
     "joined": ("torch.cat([x, y * 2], dim=1)", f"{MATRIX}, torch.randn(batch, height)", {"arguments": "x, y"}, "join"),
     "gathered": ("x[:, y]", f"{MATRIX}, torch.randint(-5, 5, (height,))", {"arguments": "x, y"}, "element"),
     "nan": ("torch.relu(torch.log(x))", MATRIX, {}, "element"),
+    "place of nan": ("torch.argmax(torch.log(x), dim=0)", MATRIX, {}, "row-columns"),
+    "smallest five": ("torch.topk(torch.log(x), 5, dim=1, largest=False)[0]", MATRIX, {}, "top-k"),
+    "largest places": ("torch.topk(x.flip(1), 3)[1]", MATRIX, {}, "top-k"),
+    "two steps": ("torch.mean((x - 1) ** 2)", IMAGE, {}, "row"),
+    "signal pooled": ("F.max_pool1d(x, 3, 2, 1)", IMAGE, {}, "element"),
+    "over batch and picture": ("x - x.mean(dim=(0, 2, 3), keepdim=True)", PICTURE, {}, "row-blocked"),
+    "scaled picture": ("x * y[:, None, None] + 1", f"{PICTURE}, torch.randn(6)", {"arguments": "x, y"}, "element"),
 }
 
 
@@ -308,11 +316,54 @@ def test_an_operator_is_right_on_hidden_shapes(shared, name):
     assert any(block.startswith(OPERATORS[name][3]) for block in plan.blocks), plan.blocks
 
 
+#: Structure that a schedule may choose, and operators whose program it changes.
+STRUCTURE = {
+    "tiles of rows": ({"row_tile": 4096}, ["variance", "first of many"]),
+    "tiles of walked rows": ({"row_tile": 4096, "whole_row": 1, "row_block": 64}, ["loss", "first of many"]),
+    "rows of columns": ({"column_rows": 8}, ["columns", "first largest"]),
+    "tiles of lines": ({"line_tile": 1024}, ["scaled picture"]),
+    "two steps": ({"two_steps": 1}, ["two steps"]),
+    "stored statistics": ({"store_statistics": 1}, ["columns"]),
+    "tap by tap": ({"direct_conv": 1}, ["convolution"]),
+    "cut inner dimension": ({"split_k": 4, "tile_k": 16}, ["transposed product"]),
+    "grouped tiles": ({"group_m": 2, "tile_m": 16, "tile_n": 16}, ["transposed product"]),
+    "unturned tiles": ({"turn_tiles": 0}, ["transposed product"]),
+}
+OPERATORS["first of many"] = ("torch.argmin(torch.round(x), dim=-1)", IMAGE, {}, "row-whole")
+
+
+@pytest.mark.parametrize(
+    ("structure", "name"), [(key, name) for key, (_, names) in STRUCTURE.items() for name in names]
+)
+def test_the_structure_of_a_schedule_does_not_change_the_result(shared, structure, name):
+    change, _ = STRUCTURE[structure]
+    task = task_of(name)
+    base = {"programs": 8, "row_tile": 1, "line_tile": 1}
+    _, verdict = judged(shared, task, Schedule(**{**base, **change}))
+    assert verdict.failed is None, verdict.failed
+
+
 @pytest.mark.parametrize("name", ["loss", "variance", "any", "reversed sum", "running product"])
 def test_rows_walked_in_blocks_are_right(shared, name):
     plan, verdict = judged(shared, task_of(name), Schedule(programs=8, whole_row=1, row_block=64))
     assert verdict.failed is None, verdict.failed
     assert any("blocked" in block or "columns" in block for block in plan.blocks)
+
+
+def test_every_shipped_task_has_kernels_under_the_first_and_a_random_schedule(shared):
+    rng = random.Random(3)
+    for name in shipped_names():
+        (task,) = find_tasks([name])
+        graph = shared.world().trace(shared.world().inspect(task))
+        assert not isinstance(graph, str), (name, graph)
+        for target in ("npu", "triton"):
+            search = TritonSearch(target)
+            first = search.first(graph)
+            values = search._values(graph)
+            for schedule in (first, {key: rng.choice(items) for key, items in values.items()}):
+                draft = search.write(graph, name, task.source, schedule)
+                ast.parse(draft.source)
+                assert draft.blocks, name
 
 
 @settings(deadline=None)
