@@ -85,7 +85,7 @@ def test_methods_tasks_and_memory_are_helpful(done):
     assert re.search(r"^steps +int +3 +loop iterations$", one.out, re.M)
     tasks = done("tasks", "ls")
     assert re.search(r"^softmax +\S+", tasks.out, re.M) and "--task FILE" in tasks.out
-    memory = done("memory", "ls")
+    memory = done("memory", "stats")
     assert re.search(rf"^runs +\d+ +\d+ KiB +{done.home}/runs.sqlite$", memory.out, re.M), memory.out
     assert re.search(r"^artifacts +\d+ +\d+ KiB", memory.out, re.M)
 
