@@ -23,6 +23,7 @@ from orienteer.evaluators.kernel.cpp_roofline import Roofline, floor
 from orienteer.evaluators.kernel.cpp_timing import Timing, moved_bytes, summarise
 from orienteer.evaluators.kernel.facts import hint, judge_case, only_inputs
 from orienteer.evaluators.kernel.hidden import HiddenCases, choose_cases
+from orienteer.evaluators.kernel.rejections import advised
 from orienteer.evaluators.kernel.verdict import Gate, Latency, Verdict
 
 #: Largest deviation of a timed call's outputs from the reference's, as a share of value plus root mean square. How
@@ -122,9 +123,10 @@ class CpuVerifier:
         """
         static = _static(cpp_cheats.check(source))
         if static.status == "failed":
-            return Verdict((static,), "")
+            return Verdict((advised(static),), "")
         with self._alone:
-            return self._judge(info, hidden, source, static)
+            found = self._judge(info, hidden, source, static)
+        return replace(found, gates=tuple(advised(gate) for gate in found.gates))
 
     def _judge(self, info: TaskInfo, hidden: HiddenCases, source: str, static: Gate) -> Verdict:
         compiled = self._library(source)

@@ -30,7 +30,7 @@ from orienteer.evaluators.kernel.facts import (
 from orienteer.evaluators.kernel.hidden import HiddenCases, choose_cases
 from orienteer.evaluators.kernel.latency import measured
 from orienteer.evaluators.kernel.latency.estimate import LatencyModels
-from orienteer.evaluators.kernel.rejections import advice
+from orienteer.evaluators.kernel.rejections import advised
 from orienteer.evaluators.kernel.verdict import Gate, Latency, Verdict
 
 
@@ -98,7 +98,7 @@ class KernelVerifier:
             MachineryFault: our own machinery failed.
         """
         found = self._judge(info, hidden, source)
-        return replace(found, gates=tuple(_advised(gate) for gate in found.gates))
+        return replace(found, gates=tuple(advised(gate) for gate in found.gates))
 
     def _judge(self, info: TaskInfo, hidden: HiddenCases, source: str) -> Verdict:
         gates: list[Gate] = []
@@ -352,10 +352,3 @@ def _changed(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "cheat:changed-parameter", "a parameter was changed"
     if answer["mutated"]:
         yield "cheat:mutated-input", "an input was changed"
-
-
-def _advised(gate: Gate) -> Gate:
-    """Add what to do about a failure to its message: one line that a proposer can act on."""
-    if gate.status != "failed" or not (text := advice(gate.kind)) or text in gate.detail:
-        return gate
-    return replace(gate, detail=f"{gate.detail}; to do: {text}")

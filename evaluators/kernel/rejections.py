@@ -6,11 +6,11 @@ kernel agents); row 0 holds what is no cheat. A code is the ``kind`` of a failed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from orienteer.evaluators.kernel.verdict import rejection_class
+from orienteer.evaluators.kernel.verdict import Gate, rejection_class
 
-__all__ = ["OTHERS", "ROWS", "Rejection", "advice", "find"]
+__all__ = ["OTHERS", "ROWS", "Rejection", "advice", "advised", "find"]
 
 
 @dataclass(frozen=True)
@@ -206,3 +206,10 @@ def advice(kind: str) -> str:
     """Return what to do about a failure, one sentence without a full stop; empty for an unknown code."""
     found = find(kind)
     return found.advice if found is not None else ""
+
+
+def advised(gate: Gate) -> Gate:
+    """Add what to do about a failure to its message: one line that a proposer can act on."""
+    if gate.status != "failed" or not (text := advice(gate.kind)) or text in gate.detail:
+        return gate
+    return replace(gate, detail=f"{gate.detail}; to do: {text}")

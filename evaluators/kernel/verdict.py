@@ -93,7 +93,7 @@ _BY_KIND = {
     "no-result": "crash",
     "runtime": "crash",
     "interpreter": "crash",
-    "overrun": "cheat",
+    "overrun": "incorrect",
     "unjudged-kernel": "cheat",
     "impossible-speed": "cheat",
     "machinery": "ours",
