@@ -25,6 +25,7 @@ from orienteer.memory.artifacts import ArtifactStore
 from orienteer.memory.experience.items import Item, NewItem, Query, Recalled
 from orienteer.memory.experience.selection import lambda_at
 from orienteer.memory.experience.store import ExperienceStore
+from orienteer.syntax import parse
 
 #: A refined kernel is worth an experience when it is at least so much faster or slower than its start point.
 _GAIN, _LOSS = 1.02, 1.3
@@ -44,7 +45,7 @@ def seeds(target: str) -> tuple[Mapping[str, Any], ...]:
 
 def describe(info: TaskInfo, graph: Graph | str, family: str) -> str:
     """Return an operator in words, for similarity: its name, purpose, operators, dtypes and ranks."""
-    doc = ast.get_docstring(ast.parse(info.task.source)) or ""
+    doc = ast.get_docstring(parse(info.task.source)) or ""
     first = doc.splitlines()[0] if doc else ""
     parts = [info.task.name.replace("_", " "), first, f"family {family}"]
     if isinstance(graph, Graph):

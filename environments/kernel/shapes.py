@@ -16,6 +16,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from orienteer.syntax import parse
+
 #: Integers up to this are hyperparameters (window, stride, groups, heads ...), not sizes to scale.
 SMALL = 16
 #: Primes for tracing: distinct, so that every size of the traced graph names its origin.
@@ -37,7 +39,7 @@ class Dimension:
 def dimensions(source: str) -> tuple[Dimension, ...]:
     """Return the scalable dimensions of a task file in the order of their appearance."""
     found: dict[str, int] = {}
-    tree = ast.parse(source)
+    tree = parse(source)
     only_inputs = _names_in(tree, "get_inputs") - _names_in(tree, "get_init_inputs")
     for name, value, _ in _constants(tree):
         # A small number that no constructor sees is a size (a batch), not a hyperparameter.
@@ -56,7 +58,7 @@ def rewrite(source: str, assignment: Mapping[str, int]) -> str:
 
     Positions of everything else are kept, so that tracebacks still name the right line.
     """
-    tree = ast.parse(source)
+    tree = parse(source)
     edits: list[tuple[ast.expr, str]] = []
     for name, _, node in _constants(tree):
         if name in assignment:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orienteer.errors import UsageError
+from orienteer.syntax import parse
 
 #: A task file larger than this is not one.
 MAX_BYTES = 1 << 20
@@ -142,7 +143,7 @@ def _read(path: Path) -> KernelTask:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no UTF-8 text", "save the file as UTF-8") from error
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise UsageError(f"{path} is no Python{line} ({type(error).__name__})", "mend the syntax") from error
@@ -164,6 +165,6 @@ def describe_shipped() -> list[dict[str, str]]:
     out = []
     for name in shipped_names():
         source = (shipped_folder() / f"{name}.py").read_text(encoding="utf-8")
-        text = ast.get_docstring(ast.parse(source)) or ""
+        text = ast.get_docstring(parse(source)) or ""
         out.append({"name": name, "text": text.splitlines()[0] if text else ""})
     return out

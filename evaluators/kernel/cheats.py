@@ -26,6 +26,7 @@ from orienteer.environments.kernel.load import source_lines
 from orienteer.evaluators.kernel import vocabulary as words
 from orienteer.evaluators.kernel.scopes import Function, Names, bindings, device_reads, import_time_nodes, stored_names
 from orienteer.evaluators.kernel.zones import kernel_findings, launching_findings
+from orienteer.syntax import parse
 
 __all__ = ["Finding", "check"]
 
@@ -48,7 +49,7 @@ def check(source: str) -> list[Finding]:
     if unreadable:
         return unreadable
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
         names = Names(tree)
         found = [Finding(*item) for item in [*_run(tree, names), *_kernel_texts(source, names)]]
     except (SyntaxError, ValueError) as error:
@@ -64,7 +65,7 @@ def check(source: str) -> list[Finding]:
 def names_used(source: str) -> frozenset[str]:
     """Return every attribute and imported name in a file that can be parsed."""
     out: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Attribute):
             out.add(node.attr)
         elif isinstance(node, ast.ImportFrom):
@@ -110,7 +111,7 @@ def _kernel_texts(source: str, names: Names) -> Iterator[_Found]:
         try:
             block = textwrap.dedent("".join(inspect.getblock(lines[first - 1 :])))
             start = _DEF.search(block)
-            read = ast.parse(block[start.start() :]).body if start else []
+            read = parse(block[start.start() :]).body if start else []
         except (SyntaxError, ValueError, tokenize.TokenError):
             read = []
         same = ast.FunctionDef(**{**dict(ast.iter_fields(kernel)), "decorator_list": []})

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orienteer.syntax import parse_expression
+
 #: A size: an expression over size names and integer constants, e.g. ``"s0"``, ``"8"``, ``"(s1 // 2)"``.
 Size = str
 
@@ -133,7 +135,7 @@ def evaluate_size(size: Size, values: Mapping[str, int]) -> int:
             return max(found) if node.func.id == "max" else min(found)
         raise ValueError(f"not a size expression: {size!r}")
 
-    return int(walk(ast.parse(size, mode="eval").body))
+    return int(walk(parse_expression(size)))
 
 
 def graph_from_json(data: Mapping[str, Any]) -> Graph:

@@ -15,6 +15,7 @@ from orienteer.kernels.blocks.emit import Unsupported
 from orienteer.kernels.blocks.graph import Graph
 from orienteer.kernels.blocks.lower import Plan
 from orienteer.kernels.blocks.schedule import Schedule
+from orienteer.syntax import parse
 
 _HELPERS = {
     "_multiply": '@triton.jit\ndef _multiply(a, b):\n    """Combine two factors of a product."""\n    return a * b\n',
@@ -33,7 +34,7 @@ def assemble(graph: Graph, plan: Plan, schedule: Schedule, task_source: str, tit
         title: first line of the file's docstring.
     """
     graph = plan.graph or graph
-    tree = ast.parse(task_source)
+    tree = parse(task_source)
     model = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"), None)
     if model is None:
         raise Unsupported("the task file has no class Model")

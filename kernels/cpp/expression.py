@@ -11,6 +11,7 @@ import math
 from functools import lru_cache
 
 from orienteer.kernels.blocks.emit import Unsupported
+from orienteer.syntax import parse_expression
 
 #: C++ types in which values of a dtype are computed and by which they are stored.
 COMPUTED = {
@@ -89,10 +90,10 @@ def translate(text: str, dtype: str = "float32", wide: bool = False) -> str:
         Unsupported: it uses something that has no C++ form here.
     """
     try:
-        tree = ast.parse(text, mode="eval")
+        tree = parse_expression(text)
     except SyntaxError:
         raise Unsupported(f"the expression {text!r} has no C++ form") from None
-    return _Writer(dtype, wide).write(tree.body)[0]
+    return _Writer(dtype, wide).write(tree)[0]
 
 
 class _Writer:

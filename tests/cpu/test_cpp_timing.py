@@ -165,7 +165,7 @@ def test_a_task_that_is_too_large_is_not_measured():
 
     huge = {"shape": [1 << 16, 1 << 16], "dtype": "float32"}
     info = TaskInfo(KernelTask("huge", ""), [huge], [huge], [], [[], {}], True)
-    with pytest.raises(cpu._Unmeasured, match="32.0 GiB are too large"):
+    with pytest.raises(cpu._Unmeasured, match=r"32\.0 GiB are too large"):
         cpu.CpuVerifier._check_size(info)
     small = {"shape": [16], "dtype": "float32"}
     cpu.CpuVerifier._check_size(TaskInfo(KernelTask("small", ""), [small], [small], [], [[], {}], True))

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from orienteer.syntax import parse_expression
+
 #: Longest module that is read, characters.
 MAX_TEXT = 8 << 20
 _LINE = re.compile(r"^((?:%[\w.$#:-]+(?:, )?)+) = (.*)$")
@@ -243,7 +245,7 @@ class AffineMap:
         # Python's own grammar has the same precedence; "@" stands for the division that rounds up.
         text = body.replace("floordiv", "//").replace("ceildiv", "@").replace(" mod ", " % ")
         try:
-            tree = ast.parse(f"({text},)", mode="eval").body
+            tree = parse_expression(f"({text},)")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise NotRead(f"affine map {body[:80]!r}") from error
         position = {name: number for number, name in enumerate(self.names)}
