@@ -203,7 +203,8 @@ class Memories:
         used = list(dict.fromkeys(item for item in items if item))
         if not used:
             return
-        reward = raw if stage == DRAFT else self.store.normalise(event, stage, f"{level}:{situation.device}", raw)
+        kept_apart = level if situation.device in level else f"{level}:{situation.device}"
+        reward = raw if stage == DRAFT else self.store.normalise(event, stage, kept_apart, raw)
         self.store.update(event, stage, used, situation.signature, reward, self.policy.alpha)
 
     def keep_kernel(
