@@ -138,5 +138,14 @@ def test_the_doctor_reports_what_is_late(tmp_path):
     from orienteer.agents.doctor import examine
 
     checks = examine(tmp_path, deadline=0.0)
-    assert {c["area"] for c in checks} == {"python", "store", "sandbox", "compiler", "device", "layout", "model"}
+    assert {c["area"] for c in checks} == {
+        "python",
+        "store",
+        "sandbox",
+        "memory",
+        "compiler",
+        "device",
+        "layout",
+        "model",
+    }
     assert any("did not answer" in c["detail"] for c in checks)
