@@ -103,11 +103,20 @@ static inline float fast_erf(float x) {
 }
 """
 _TURN = """\
-// Takes a multiple of pi/2 off x (in double, so that arguments up to 1e8 keep their phase).
+// Takes a multiple of pi/2 off x. The bits of 2/pi come in pieces of 28, so that every product with x is exact in
+// double; whole turns are dropped from each product before they are added (after Payne and Hanek 1983).
+static inline double part_of_turn(double x, double piece) {
+    const double product = x * piece;
+    return product - 4.0 * std::trunc(product * 0.25);
+}
 static inline float quarter_turn(float x, int32_t& quadrant) {
-    const double n = std::nearbyint((double)x * 0.63661977236758134);
-    quadrant = (int32_t)((int64_t)n & 3);
-    return (float)((double)x - n * 1.5707963267948966);
+    const double wide = (double)x;
+    double turn = part_of_turn(wide, 170891318.0 * 0x1p-28) + part_of_turn(wide, 240010261.0 * 0x1p-56);
+    turn += part_of_turn(wide, 44024437.0 * 0x1p-84) + part_of_turn(wide, 131200308.0 * 0x1p-112);
+    turn += part_of_turn(wide, 232525238.0 * 0x1p-140) + part_of_turn(wide, 43358524.0 * 0x1p-168);
+    const double n = std::nearbyint(turn);
+    quadrant = (int32_t)n & 3;
+    return (float)((turn - n) * 1.5707963267948966);
 }
 static inline float sine_of_quarter(float r) {
     const float q = r * r;
