@@ -19,8 +19,13 @@ _MATHS = (
 )
 _IMPORTS = re.compile(
     rf"{_MATHS}|_ZGV\w+|mem(cpy|set|move|cmp|chr)|malloc|calloc|realloc|free|aligned_alloc|posix_memalign"
-    r"|GOMP_\w+|omp_get_(thread_num|num_threads|max_threads|num_procs|level|thread_limit)|omp_in_parallel"
-    r"|__kmpc_\w+|_Zn[wa]\w+|_Zd[la]\w+|_ZSt\d+__throw_\w+|_ZNSt\w+|_ZNKSt\w+|_ZTI\w+|_ZTV\w+|_ZTS\w+"
+    r"|GOMP_(?!parallel_(start|end)$|parallel_\w+_start$|target|offload)\w+"
+    r"|omp_get_(thread_num|num_threads|max_threads|num_procs|level|thread_limit)|omp_in_parallel"
+    r"|__kmpc_\w+|_Zn[wa]\w+|_Zd[la]\w+|_ZSt\d+__throw_\w+|_ZSt7nothrow"
+    # Of the members in the standard library's own files those of its exceptions only: threads, streams and locales,
+    # which a file can declare by itself, keep state and reach the system.
+    r"|_ZNK?St(9exception|9bad_alloc|20bad_array_new_length|8bad_cast|10bad_typeid|13bad_exception)\w+"
+    r"|_ZTI\w+|_ZTV\w+|_ZTS\w+"
     r"|__gxx_personality_v0|_Unwind_\w+|__cxa_(begin_catch|end_catch|rethrow|throw_bad_array_new_length|finalize"
     r"|call_unexpected|allocate_exception|free_exception|throw|pure_virtual)|__stack_chk_fail|__clang_call_terminate"
     r"|__gmon_start__|_ITM_\w+|__(mul|div|ext|trunc|float|fix)\w+|__tls_get_addr|_ZSt9terminatev"
@@ -28,10 +33,10 @@ _IMPORTS = re.compile(
 _LIBRARIES = re.compile(
     r"(libm|libmvec|libc|libgomp|libomp|libiomp5|libstdc\+\+|libc\+\+|libgcc_s|ld-linux\S*)\.so\.?\S*"
 )
-_CLOCKS = re.compile(r"clock\w*|gettimeofday|time|omp_get_w\w+|timespec_get|nanosleep|usleep|sleep")
-_THREADS = re.compile(r"pthread_\w+|thrd_\w+|omp_set_\w+|sched_\w+|_ZNSt6thread\w*")
-#: The compiler's own writable objects: a guard of its exit code, the object's handle, the handler of exceptions.
-_OWN_WRITABLE = re.compile(r"completed\.0|__dso_handle|__TMC_END__|DW\.ref\.__gxx_personality_v0")
+_CLOCKS = re.compile(r"_ZNSt6chrono\w+|clock\w*|gettimeofday|time|omp_get_w\w+|timespec_get|nanosleep|usleep|sleep")
+_THREADS = re.compile(r"pthread_\w+|thrd_\w+|omp_set_\w+|sched_\w+|_ZNSt6thread\w*|GOMP_parallel\w*")
+#: The compiler's own writable objects: a guard of its exit code, the object's handle, handlers and caught types.
+_OWN_WRITABLE = re.compile(r"completed\.0|__dso_handle|__TMC_END__|DW\.ref\.(__gxx_personality_v0|_ZTI\w+)")
 _MOST_WRITABLE = 24
 _SHF_WRITE = 1
 _SHT_SYMTAB, _SHT_DYNSYM, _SHT_DYNAMIC = 2, 11, 6
@@ -113,11 +118,13 @@ def _state(data: bytes, sections: list[_Section]) -> Problem | None:
         for number, section in enumerate(sections)
         if section.flags & _SHF_WRITE and section.name not in _LOADER_SECTIONS
     }
+    caught = 0
     for symbol in _symbols(data, sections, _SHT_SYMTAB):
+        caught += symbol.name.startswith("DW.ref._ZTI")
         if symbol.kind == _OBJECT and symbol.section in writable and not _OWN_WRITABLE.fullmatch(symbol.name):
             return Problem("state", f"{symbol.name} {text}")
     size = sum(section.size for section in writable.values())
-    return Problem("state", f"writable data of {size} bytes {text}") if size > _MOST_WRITABLE else None
+    return Problem("state", f"writable data of {size} bytes {text}") if size > _MOST_WRITABLE + 8 * caught else None
 
 
 def _sections(data: bytes) -> list[_Section]:

@@ -111,6 +111,30 @@ COMPILED = {
         ).replace("v.at(n);", "if (n < 0) leave();"),
     ),
 }
+COMPILED |= {
+    "counter_of_the_standard_library": (
+        "cheat:foreign-function",
+        program(
+            "    if (std::ios_base::xalloc() > 3000) return;\n" + LOOP,
+            "namespace std { class ios_base { public: static int xalloc() noexcept; }; }\n",
+        ),
+    ),
+    "thread_of_the_standard_library": (
+        "cheat:threads",
+        program(
+            "    std::thread* t = (std::thread*)inputs[0].data;\n    if (n > 1000000) t->detach();\n" + LOOP,
+            "namespace std { class thread { public: void detach(); }; }\n",
+        ),
+    ),
+    "team_that_is_not_waited_for": (
+        "cheat:threads",
+        program(
+            "    GOMP_parallel_start(work, nullptr, 2);\n" + LOOP,
+            'extern "C" {\nusing Work = void(void*);\nvoid GOMP_parallel_start(Work* work, void* data, unsigned n);\n}\n'
+            "static void work(void*) {}\n",
+        ),
+    ),
+}
 #: Refused because of what they compute or do: name -> (codes, source).
 RUN = {
     "zeros": ("mismatch", program("    for (int64_t i = 0; i < n; ++i) out[i] = 0;\n")),
@@ -158,6 +182,13 @@ RUN = {
 }
 #: Look suspicious and are right.
 HONEST = {
+    "memory_without_exceptions": program(
+        "    float* t = new (std::nothrow) float[n + 1];\n    if (t == nullptr) return;\n"
+        "    for (int64_t i = 0; i < n; ++i) t[i] = x[i];\n"
+        "    for (int64_t i = 0; i < n; ++i) out[i] = t[i] + y[i];\n    delete[] t;\n",
+        "#include <new>\n",
+    ),
+    "caught": program("    try { if (n < 0) throw 3; } catch (int) { return; }\n" + LOOP),
     "plain": PLAIN,
     "words_in_comments": program(before="// system(), static int n; asm(), #include <thread>\n/* __rdtsc */\n"),
     "static_function": program(

@@ -622,6 +622,37 @@ def changed(old: str, new: str, **parts: str) -> str:
 
 #: name -> (kinds of which the verdict must have one, source); all pass the static check.
 RUN: dict[str, tuple[tuple[str, ...], str]] = {
+    # -- state in Python objects, by another name than the one that the static check knows
+    "kept-by-another-name": (
+        ("cheat:state",),
+        file(launched("kept = self.kept\nkept[0] = out\nreturn out"), init="        self.kept = {}"),
+    ),
+    "kept-in-a-list-that-grows": (
+        ("cheat:state",),
+        file(launched("for kept in KEPT:\n    kept += [1]\nreturn out"), top="KEPT = [[]]"),
+    ),
+    "kept-by-a-heuristic": (
+        ("cheat:state",),
+        file(
+            HONEST.replace(", BLOCK=1024)", ")"),
+            top="KEPT = []",
+            kernel=KERNEL.replace(
+                "@triton.jit",
+                "@triton.heuristics({'BLOCK': lambda given: (KEPT.append(given['n']), 1024)[1]})\n@triton.jit",
+            ),
+        ),
+    ),
+    "iterator-that-counts": (
+        ("cheat:state",),
+        file(launched("turn = next(TURN)\nreturn out if turn < 1000 else z"), top="TURN = iter(range(1 << 40))"),
+    ),
+    "iterator-that-counts-in-a-model": (
+        ("cheat:state",),
+        file(
+            launched("for turn, _ in self.turn:\n    break\nreturn out"),
+            init="        self.turn = enumerate(iter(range(1 << 40)))",
+        ),
+    ),
     "operators": (("cheat:library-call",), file(launched("return x * self.scale + z"))),
     "operators-at-the-true-shape": (
         ("cheat:library-call",),
