@@ -16,6 +16,8 @@ from orienteer.environments.kernel.world import BadTask, KernelWorld
 from orienteer.errors import OrienteerError, UsageError
 from orienteer.evaluators.kernel.verdict import Verdict, rejection_class
 
+#: Endings of files that are certainly not for a target of the other language.
+_CPP = (".cpp", ".cc", ".cxx", ".c++")
 #: A candidate larger than this is none.
 _MOST_BYTES = 1 << 20
 
@@ -55,12 +57,13 @@ def verify_kernel(
         UsageError: no such file, task or target.
         OrienteerError: our own machinery failed.
     """
+    request = kits.Request(target, chip, list(archs), cases, seed, threads=threads, compiled=compiled)
+    kits.check(request)
+    _check_language(candidate, target)
     source = _read(candidate)
     tasks = find_tasks([task])
     if len(tasks) != 1:
         raise UsageError(f"{task} holds {len(tasks)} tasks; a candidate is judged against one", "name the task's file")
-    request = kits.Request(target, chip, list(archs), cases, seed, threads=threads, compiled=compiled)
-    kits.check(request)
     world = KernelWorld.open(sandbox, allow_unsafe=allow_unsafe)
     try:
         kit = kits.open_kit(request, world, home)
@@ -84,6 +87,15 @@ def verify_kernel(
         "seed": seed,
         "provenance": provenance,
     }
+
+
+def _check_language(path: Path, target: str) -> None:
+    """Refuse a C++ file for a target of Triton kernels, and a Python file for ``cpu``."""
+    ending = path.suffix.lower()
+    if target == "cpu" and ending == ".py":
+        raise UsageError(f"{path} is Python, and the target cpu takes C++", "name --target npu or triton")
+    if target != "cpu" and ending in _CPP:
+        raise UsageError(f"{path} is C++, and the target {target} takes Python with Triton", "name --target cpu")
 
 
 def _answer(verdict: Verdict) -> dict[str, Any]:

@@ -20,7 +20,8 @@ def verify_kernel(
     target: Annotated[str, typer.Option("--target", metavar="T", help="npu, triton or cpu.")] = "npu",
     chip: Annotated[str, typer.Option("--chip", metavar="NAME", help="Ascend chip for npu.")] = "Ascend910B3",
     arch: Annotated[
-        list[str] | None, typer.Option("--arch", metavar="NAME", help="GPU architecture for triton; may be repeated.")
+        list[str] | None,
+        typer.Option("--arch", metavar="NAME", help="GPU architecture for triton (default: sm_90); may be repeated."),
     ] = None,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, metavar="N", help="Threads for cpu (default: every core).")

@@ -248,9 +248,14 @@ def explain(error: BaseException) -> str:
     node = getattr(error, "node", None)
     source = getattr(error, "src", None)
     message = getattr(error, "error_message", None) or str(error)
-    cause = error.__cause__
-    if cause is not None and not message:
-        message = f"{type(cause).__name__}: {cause}"
+    # Where a function of the language refused its arguments, Triton's text points at lines only; the reason stands
+    # in the first error of the chain.
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    reason = getattr(cause, "error_message", None) or str(cause)
+    if cause is not error and reason not in message:
+        message = reason if type(cause) is type(error) else f"{type(cause).__name__}: {reason}"
     where = ""
     if node is not None and isinstance(source, str) and hasattr(node, "lineno"):
         lines = source.splitlines()

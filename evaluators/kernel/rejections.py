@@ -174,7 +174,13 @@ ROWS: tuple[Rejection, ...] = (
 
 OTHERS: tuple[Rejection, ...] = (
     Rejection(0, "wrong result", ("mismatch",), "compare the formula, the indices and the masks with the reference"),
-    Rejection(0, "NaN or infinity", ("nonfinite",), "look for divisions by zero, overflows and reads outside a tensor"),
+    Rejection(
+        0,
+        "NaN or infinity",
+        ("nonfinite",),
+        "look for divisions by zero, overflows and reads outside a tensor; where the reference gives NaN or infinity, "
+        "give the same (comparisons, maxima and minima may drop NaN)",
+    ),
     Rejection(0, "shape", ("shape",), "return tensors of the reference's shapes"),
     Rejection(0, "dtype", ("dtype",), "return tensors of the reference's dtypes"),
     Rejection(0, "other dtypes", ("dtype-support",), "load with the tensor's dtype and compute in float32"),

@@ -34,6 +34,8 @@ WRONG = [
     (["run", "evokernel", "--task", "{dir}"], 2, "holds no task"),
     (["run", "evokernel", "--set", "chip=Ascend999"], 2, "Ascend999"),
     (["run", "evokernel", "--set", 'archs=["\\u0000"]', "--target", "triton"], 2, "unknown"),
+    (["verify", "kernel", "{dir}/kernel.cpp", "--task", "softmax"], 2, "kernel.cpp is C.*--target cpu"),
+    (["verify", "kernel", "{dir}/kernel.py", "--task", "softmax", "--target", "cpu"], 2, "is Python.*--target npu"),
     (["run", TOY, "--set", "stepz=3"], 2, "no setting stepz.*did you mean steps"),
     (["run", TOY, "--set", "steps=many"], 2, "setting steps='many' is not right"),
     (["run", TOY, "--set", "steps=-1"], 2, "steps"),

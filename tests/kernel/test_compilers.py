@@ -60,6 +60,11 @@ class TestAscend:
         assert verdict.failed is not None and verdict.failed.kind == "compile:frontend", verdict
         assert "power of 2" in verdict.failed.detail and "double" in verdict.failed.detail
 
+    def test_what_a_function_of_the_language_refuses(self, shared):
+        verdict = self.judge(shared, GOOD, DOUBLE.replace("tl.arange(0, BLOCK)", "tl.zeros((1000,), tl.int32)"))
+        assert verdict.failed is not None and verdict.failed.kind == "compile:frontend", verdict
+        assert "power of 2" in verdict.failed.detail and "tl.zeros((1000,)" in verdict.failed.detail
+
 
 def test_without_the_compiler_the_gate_is_skipped_with_the_cure(shared):
     verifier, info, hidden = shared.prepared(GOOD, cases=2, chip=CHIP, toolchain=None)
