@@ -118,6 +118,8 @@ def _read(path: Path) -> str:
     try:
         if path.is_dir():
             raise UsageError(f"{path} is a folder", "name one kernel file")
+        if path.exists() and not path.is_file():  # a pipe or a device may never end
+            raise UsageError(f"{path} is no plain file", "name one kernel file")
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{path} is larger than {_MOST_BYTES >> 10} KiB", "a candidate is one source file")
         return path.read_text(encoding="utf-8")

@@ -174,6 +174,8 @@ def read(path: Path) -> Content:
     """
     content: Content | None = None
     count = 0
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device may never end
+        raise UsageError(f"{path} is no plain file", "give a file that `agent memory export` wrote")
     with readable(f"the memory file {path}"), path.open("rb") as file:
         while raw := file.readline(MOST_LINE + 1):
             count += 1
@@ -283,7 +285,10 @@ def _take(content: Content, record: Mapping[str, Any]) -> None:
     elif kind == "update":
         content.updates.append(_row(body, _UPDATE, content, "update", ("item_id", "event", "stage", "signature")))
     elif kind == "statistic":
-        content.statistics.append(_row(body, _STATISTIC, content, "statistic", ("stage", "evidence")))
+        row = _row(body, _STATISTIC, content, "statistic", ("stage", "evidence"))
+        if row["variance"] < 0:
+            raise _Wrong("variance is below zero")
+        content.statistics.append(row)
     else:
         raise _Wrong("not one of item, value, update, statistic")
 

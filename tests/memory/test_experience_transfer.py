@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 
 import pytest
@@ -131,6 +132,9 @@ HOSTILE = {
     "q as text": (lambda x: changed(x, index_of(x, "value"), ["value", "q"], "1"), "q is no number"),
     "q as truth": (lambda x: changed(x, index_of(x, "value"), ["value", "q"], True), "q is no number"),
     "negative visits": (lambda x: changed(x, index_of(x, "value"), ["value", "visits"], -1), "visits is no count"),
+    "negative variance": (
+        lambda x: changed(x, index_of(x, "statistic"), ["statistic", "variance"], -1.0), "variance is below zero"
+    ),
     "unknown stage": (lambda x: changed(x, index_of(x, "value"), ["value", "stage"], "win"), "unknown stage"),
     "value of nobody": (lambda x: changed(x, index_of(x, "value"), ["value", "item_id"], "f" * 32), "to no item"),
     "value twice": (lambda x: changed([*x, x[index_of(x, "value")]], 0, ["lines"], len(x) + 1), "value is there twice"),
@@ -181,6 +185,9 @@ def test_files_that_cannot_be_read_or_written(filled, tmp_path):
     for path in (tmp_path / "nowhere.jsonl", tmp_path):
         with pytest.raises(StoreError, match="memory file"):
             filled.import_(path)
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for a writer
+    with pytest.raises(UsageError, match="no plain file"):
+        filled.import_(tmp_path / "pipe")
     (tmp_path / "plain").write_text("")
     with pytest.raises(StoreError, match="export"):
         filled.export(tmp_path / "plain" / "x.jsonl")
