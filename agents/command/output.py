@@ -58,7 +58,7 @@ def print_report(report: RunReport, kind: type[Method] | None) -> None:
     """Print how a run ended: what was proven, where the files are, how to go on."""
     rows = kind.rows(report.result) if kind is not None else []
     if rows:
-        print_table(rows)
+        print_table(rows, widest=120)
     else:
         _print_plain_result(report.result, report.best)
     line = f"run {report.id}: {report.status}; evaluations: {evaluations(report.counts) or 'none'}"

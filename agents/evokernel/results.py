@@ -170,6 +170,8 @@ def rows(result: Plain) -> list[dict[str, str]]:
         gates = {gate["gate"]: gate for gate in item["gates"]}
         failure = item.get("failure") or {}
         skipped = next((gate["detail"] for gate in item["gates"] if gate["status"] == "skipped"), "")
+        reasons = ((gate.get("facts") or {}).get("no_latency") for gate in item["gates"])
+        unknown = "" if item.get("latency") else next((reason for reason in reasons if reason), "")
         shown.append(
             {
                 "task": item["task"],
@@ -182,13 +184,13 @@ def rows(result: Plain) -> list[dict[str, str]]:
                 "x PyTorch": times(item.get("speedup_over_reference")),
                 "proposer": item["proposer"],
                 "tries": str(item["attempts"]),
-                "remark": skipped or failure.get("message", ""),
-                "try": item.get("try", ""),
+                "remark": skipped or failure.get("message", "") or (f"no latency: {unknown}" if unknown else ""),
+                "what to try": item.get("try", ""),
             }
         )
-    if not any(row["try"] for row in shown):
+    if not any(row["what to try"] for row in shown):
         for row in shown:
-            del row["try"]
+            del row["what to try"]
     if shown and all(row["x PyTorch"] == "-" for row in shown):
         for row in shown:
             del row["x PyTorch"]
