@@ -145,7 +145,7 @@ def print_run(document: Mapping[str, Any], rows: Sequence[Mapping[str, str]], co
     say("provenance:  " + ", ".join(f"{k} {plainly.clean(str(v))}" for k, v in sorted(made.items())))
     if rows:
         say("\nresult")
-        print_table(rows)
+        print_table(rows, widest=120)
     elif document["best"]:
         say("\nbest")
         print_best(document["best"])
