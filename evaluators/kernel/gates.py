@@ -34,6 +34,12 @@ from orienteer.evaluators.kernel.rejections import advised
 from orienteer.evaluators.kernel.verdict import Gate, Latency, Verdict
 
 
+_TF32 = (
+    "tl.dot rounds float32 operands to TF32 on the device, the interpreter judged it in full float32; "
+    'give input_precision="ieee" where that is not meant'
+)
+
+
 class KernelVerifier:
     """Judges candidates for one target.
 
@@ -242,11 +248,13 @@ class KernelVerifier:
                     kind = f"compile:{binary['kind']}"
                     return Gate("compile", "failed", f"{name}: {binary['message']}", kind, facts), None
         latency, reason = self._latencies.gpu(info, header["kernels"], self.archs)
+        detail = f"binaries for {', '.join(arch.name for arch in self.archs)}"
         if latency is None:
             facts["no_latency"] = reason
-        return Gate(
-            "compile", "passed", f"binaries for {', '.join(arch.name for arch in self.archs)}", "", facts
-        ), latency
+        elif "'tf32'" in str(latency.facts):
+            facts["notes"] = [*facts["notes"], _TF32]
+            detail += f"; note: {_TF32}"
+        return Gate("compile", "passed", detail, "", facts), latency
 
     def _run(self, info: TaskInfo, hidden: HiddenCases, source: str) -> tuple[Gate, Gate | None]:
         if "dot_scaled" in cheats.names_used(source):
