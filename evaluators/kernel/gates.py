@@ -33,7 +33,6 @@ from orienteer.evaluators.kernel.latency.estimate import LatencyModels
 from orienteer.evaluators.kernel.rejections import advised
 from orienteer.evaluators.kernel.verdict import Gate, Latency, Verdict
 
-
 _TF32 = (
     "tl.dot rounds float32 operands to TF32 on the device, the interpreter judged it in full float32; "
     'give input_precision="ieee" where that is not meant'
