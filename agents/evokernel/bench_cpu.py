@@ -101,9 +101,13 @@ def _compared(pairs: Sequence[tuple[Latency, Latency]], same: bool) -> dict[str,
         "draft_s": statistics.median(first.seconds for first, _ in pairs),
         "best_s": statistics.median(last.seconds for _, last in pairs),
         "reference_s": statistics.median(last.baseline_s or 0.0 for _, last in pairs),
-        "over_draft": 1.0 if same else statistics.median(first.cost / last.cost for first, last in pairs),
-        "over_reference": statistics.median(1.0 / last.cost for _, last in pairs),
+        "over_draft": 1.0 if same else statistics.median(_speedup(last) / _speedup(first) for first, last in pairs),
+        "over_reference": statistics.median(_speedup(last) for _, last in pairs),
     }
+
+
+def _speedup(latency: Latency) -> float:
+    return float(latency.facts["speedup"])
 
 
 def summarise(values: Sequence[float]) -> dict[str, float]:

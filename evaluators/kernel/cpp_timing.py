@@ -67,14 +67,15 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
     return cut[0], cut[2]
 
 
-#: Undisturbed rounds that suffice to leave the others out.
-_ENOUGH = 5
+#: Undisturbed rounds that suffice to leave the others out: so many, and at least this share of all. Fewer than that
+#: would be a choice of rounds, and another one at every attempt.
+_ENOUGH, _SHARE = 5, 0.5
 
 
 def undisturbed(rounds: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], int]:
     """Return the rounds in which nobody was interrupted, if there are enough, else all; and how many are left out."""
     quiet = [item for item in rounds if item.get("preempted", 0) == 0]
-    return (quiet, len(rounds) - len(quiet)) if len(quiet) >= _ENOUGH else (rounds, 0)
+    return (quiet, len(rounds) - len(quiet)) if len(quiet) >= max(_ENOUGH, _SHARE * len(rounds)) else (rounds, 0)
 
 
 def _compiled(

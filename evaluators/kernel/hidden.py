@@ -8,6 +8,7 @@ other of them in reversed order.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,12 @@ _DEGENERATE = {
 }
 
 
+#: Operators whose result is not defined where values are equal: PyTorch promises no order of ties.
+_TIES_MATTER = re.compile(r"\b(topk|sort|argsort|kthvalue|median|mode)\b")
+#: Values with ties, and what is used in their place.
+_TIED = {"sparse": "wide", "stepped": "given"}
+
+
 def choose_cases(world: KernelWorld, info: TaskInfo, count: int, seed: int, *, dtypes: bool = False) -> HiddenCases:
     """Choose cases for a task and compute the reference on them.
 
@@ -47,14 +54,16 @@ def choose_cases(world: KernelWorld, info: TaskInfo, count: int, seed: int, *, d
     rng = random.Random(f"{seed}:{info.task.sha}:hidden")
     proposed = shapes.assignments(info.dims, rng)
     asked: list[dict[str, Any]] = []
+    ties = _TIES_MATTER.search(info.task.source) is not None
     for position, (_, assignment) in enumerate(proposed):
-        asked.append(_case(info, assignment, _ORDER[position % len(_ORDER)], rng))
+        distribution = _ORDER[position % len(_ORDER)]
+        asked.append(_case(info, assignment, _TIED.get(distribution, distribution) if ties else distribution, rng))
     # Values that overflow an exponential, or are no numbers, at shapes that most operators have.
     plain = [item for item in proposed if item[0] in _PLAIN_SHAPES]
     floating = any(name.startswith(("float", "bfloat")) for name in _dtypes(info.inputs))
     further = [name for name in ("float16", "bfloat16") if dtypes and _all_float32(info)]
     for reason, assignment in plain:
-        for distribution in _ALWAYS if floating else ():
+        for distribution in [name for name in _ALWAYS if floating and not (ties and name == "zeros")]:
             proposed.append((reason, assignment))
             asked.append(_case(info, assignment, distribution, rng))
         for name in further:

@@ -278,7 +278,7 @@ OPERATORS = {
         "matmul",
     ),
     "padded average": ("F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)", PICTURE, {}, "element"),
-    "large window": ("F.max_pool2d(x, 4, 1, 1)", PICTURE, {}, "element"),
+    "large window": ("F.max_pool2d(x, 4, 1, 1)", PICTURE, {}, "row-taps"),
     "joined": ("torch.cat([x, y * 2], dim=1)", f"{MATRIX}, torch.randn(batch, height)", {"arguments": "x, y"}, "join"),
     "gathered": ("x[:, y]", f"{MATRIX}, torch.randint(-5, 5, (height,))", {"arguments": "x, y"}, "element"),
     "nan": ("torch.relu(torch.log(x))", MATRIX, {}, "element"),
