@@ -15,6 +15,10 @@ from numpy.typing import NDArray
 
 #: Share of the exact value that an element may be off, by the output's dtype.
 RELATIVE = {"float64": 1e-9, "float32": 1e-4, "float16": 5e-3, "bfloat16": 3e-2}
+#: Distance from 1 to the next number of a dtype.
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+#: So many of these are allowed where the exact result is zero everywhere.
+_OF_UNIT = 16.0
 _OWN_ERROR = 8.0
 _OF_RMS = 0.1
 _MOST_OWN = 1000.0
@@ -79,6 +83,9 @@ def compare(
         relative = RELATIVE[expected_dtype]
         # An error of PyTorch's own beyond this is no rounding any more and excuses nothing.
         excused = min(_OWN_ERROR * own, _MOST_OWN * relative * rms)
+        if rms == 0.0:
+            # Zero everywhere, as the difference of equal terms is: what they round to is of their size, not of zero's.
+            excused += _OF_UNIT * EPSILON[expected_dtype]
         allowed = relative * np.abs(values) + _OF_RMS * relative * rms + excused + np.finfo(np.float64).tiny
         shares = error / allowed
     worst = int(np.argmax(shares))

@@ -90,7 +90,7 @@ class CpuVerifier:
     def settings(self) -> dict[str, Any]:
         """Return everything on which a verdict depends besides task and candidate."""
         return {
-            "version": 1,
+            "version": 2,
             "target": "cpu",
             "cases": self.cases,
             "seed": self.seed,

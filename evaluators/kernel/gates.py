@@ -80,7 +80,7 @@ class KernelVerifier:
             compiler = {"chip": self.chip.name, "toolchain": self.toolchain.versions if self.toolchain else None}
         else:
             compiler = {"archs": [arch.name for arch in self.archs]}
-        return {"version": 4, "cases": self.cases, "seed": self.seed, "dtypes": self.dtypes, **compiler}
+        return {"version": 5, "cases": self.cases, "seed": self.seed, "dtypes": self.dtypes, **compiler}
 
     def hidden_cases(self, info: TaskInfo) -> HiddenCases:
         """Choose cases for a task and compute the reference on them.

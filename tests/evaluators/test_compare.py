@@ -141,7 +141,8 @@ def test_empty_tensors_are_right_when_shape_and_dtype_are(shape):
         (0.0, 1e-30, "float32", False),
         (0.0, 0.0, "float32", True),
         (-0.0, 0.0, "float32", True),
-        (1e-30, 0.0, "float32", False),
+        (1e-30, 0.0, "float32", True),
+        (1e-5, 0.0, "float32", False),
         (65504.0, np.inf, "float16", False),
     ],
 )
@@ -166,3 +167,10 @@ def test_what_pytorch_itself_loses_is_allowed_eight_times():
     native = np.array([1.01, 100.0])
     assert judge(np.array([1.05, 100.0]), native, exact).ok
     assert not judge(np.array([1.2, 100.0]), native, exact).ok
+
+
+def test_where_the_exact_result_is_zero_everywhere_rounding_of_unit_size_passes_and_more_does_not():
+    zero = np.zeros(5)
+    for value, good in ((-4e-9, True), (1e-6, True), (1e-5, False), (1.0, False)):
+        found = compare(np.full(5, value, np.float32), "float32", zero.astype(np.float32), "float32", zero)
+        assert found.ok is good, value
