@@ -78,13 +78,17 @@ WRONG = {
 RIGHT = {"rows in turns": softmax(grid="min(rows, 40)"), "every block": double("triton.cdiv(rows * cols, 1024)")}
 
 
+#: Kinds of a wrong value.
+_VALUES = ("mismatch", "nonfinite", "special-values", "unwritten-output")
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", WRONG)
 def test_what_only_large_cases_show_is_seen_whatever_the_seed(shared, name, seed):
     result, source = WRONG[name]
     verifier, info, hidden = shared.prepared(TASK.format(result=result), cases=6, seed=seed, chip=chip("Ascend910B3"))
     failed = verifier.judge(info, hidden, source).failed
-    assert failed is not None and failed.name == "run" and failed.kind in ("mismatch", "nonfinite"), failed
+    assert failed is not None and failed.name == "run" and failed.kind in _VALUES, failed
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -113,7 +117,7 @@ def test_sizes_may_be_arithmetic(shared):
     source = TASK.format(result="x * 2").replace("rows = 4096", "rows = 1024 * 4").replace("2048", "int(2 ** 11)")
     _, info, hidden = shared.prepared(source, cases=6, chip=chip("Ascend910B3"))
     assert {dim.value for dim in info.dims} == {4096, 2048}
-    assert len(hidden.cases) == 6
+    assert len(hidden.cases) >= 6
 
 
 def test_a_model_with_random_tensors_of_its_own_is_no_task(shared):
