@@ -53,9 +53,7 @@ def ladder_figures(chip: str, home: Path) -> list[dict[str, Any]]:
     from orienteer.evaluators.kernel.latency.ladder import ladder
 
     wanted = targets.chip(chip)
-    found = toolchain.find(home)
-    if found is None:
-        raise MissingPrerequisite("the Ascend compiler is not installed", toolchain.CURE)
+    found = toolchain.require(home)
     world = KernelWorld.open("auto")
     try:
         return ladder(wanted, world, found)

@@ -16,7 +16,6 @@ from orienteer.environments.kernel import targets, toolchain
 from orienteer.environments.kernel.jobs import MachineryFault
 from orienteer.environments.kernel.tasks import KernelTask, find_tasks, shipped_folder
 from orienteer.environments.kernel.world import BadTask, KernelWorld
-from orienteer.errors import MissingPrerequisite
 from orienteer.evaluators.kernel.gates import KernelVerifier
 from orienteer.kernels.blocks.lower import Unsupported
 from orienteer.kernels.blocks.search import TritonSearch
@@ -75,7 +74,7 @@ def throughput(tasks: Sequence[str], target: str, home: Path) -> dict[str, Any]:
     world = _MeteredWorld.open("auto")
     assert isinstance(world, _MeteredWorld)
     try:
-        verifier = _verifier(world, target, home)
+        verifier = standard_verifier(world, target, home)
         world.warm()
         search = TritonSearch(target, verifier.chip.vector_cores if verifier.chip is not None else 0)
         rows, parts, judged, spent = [], dict[str, float](), 0, 0.0
@@ -100,13 +99,15 @@ def throughput(tasks: Sequence[str], target: str, home: Path) -> dict[str, Any]:
     }
 
 
-def _verifier(world: KernelWorld, target: str, home: Path) -> KernelVerifier:
+def standard_verifier(world: KernelWorld, target: str, home: Path) -> KernelVerifier:
+    """Return the verifier that benchmarks judge with: the default chip for ``npu``, sm_90 for ``triton``.
+
+    Raises:
+        MissingPrerequisite: the Ascend compiler is not installed.
+    """
     if target == "triton":
         return KernelVerifier(world, archs=[targets.arch("sm_90")])
-    found = toolchain.find(home)
-    if found is None:
-        raise MissingPrerequisite("the Ascend compiler is not installed", toolchain.CURE)
-    return KernelVerifier(world, chip=targets.chip("Ascend910B3"), toolchain=found)
+    return KernelVerifier(world, chip=targets.chip("Ascend910B3"), toolchain=toolchain.require(home))
 
 
 def _one(

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orienteer.environments.kernel import targets, toolchain
 from orienteer.environments.kernel.tasks import KernelTask, find_tasks
 from orienteer.environments.kernel.world import BadTask, KernelWorld
-from orienteer.errors import MissingPrerequisite, UsageError
+from orienteer.errors import UsageError
+from orienteer.evaluators.kernel.bench import standard_verifier
 from orienteer.evaluators.kernel.gates import KernelVerifier
 from orienteer.evaluators.kernel.verdict import rejection_class
 from orienteer.kernels.blocks.emit import Unsupported
@@ -62,16 +62,10 @@ def coverage(tasks: Sequence[str], target: str, workers: int, home: Path) -> dic
         raise UsageError(f"coverage is not measured for the target {target!r}", "use npu or triton")
     problems: dict[str, str] = {}
     found = find_tasks(tasks, problems)
-    chip = targets.chip("Ascend910B3") if target == "npu" else None
-    compiler = toolchain.find(home) if target == "npu" else None
-    if chip is not None and compiler is None:
-        raise MissingPrerequisite("the Ascend compiler is not installed", toolchain.CURE)
-    cores = chip.vector_cores if chip is not None else 0
     world = KernelWorld.open("auto", workers=max(1, workers))
     try:
-        archs = [] if chip is not None else [targets.arch("sm_90")]
-        verifier = KernelVerifier(world, chip=chip, toolchain=compiler, archs=archs)
-        search = TritonSearch(target, cores or 40)
+        verifier = standard_verifier(world, target, home)
+        search = TritonSearch(target, verifier.chip.vector_cores if verifier.chip is not None else 0)
         with ThreadPoolExecutor(max(1, workers)) as pool:
             answers = list(pool.map(lambda task: judge(task, world, verifier, search), found))
     finally:

@@ -21,7 +21,7 @@ from orienteer.environments.kernel.world import MEASURE_LIMITS, KernelWorld, Tas
 from orienteer.evaluators.kernel import cpp_cheats, cpp_object
 from orienteer.evaluators.kernel.cpp_roofline import Roofline, floor
 from orienteer.evaluators.kernel.cpp_timing import Timing, moved_bytes, summarise
-from orienteer.evaluators.kernel.facts import hint, judge_case, only_inputs
+from orienteer.evaluators.kernel.facts import hint, judge_case, only_inputs, static_gate
 from orienteer.evaluators.kernel.hidden import HiddenCases, choose_cases
 from orienteer.evaluators.kernel.rejections import advised
 from orienteer.evaluators.kernel.verdict import Gate, Latency, Verdict
@@ -121,7 +121,7 @@ class CpuVerifier:
         Raises:
             MachineryFault: our own machinery failed.
         """
-        static = _static(cpp_cheats.check(source))
+        static = static_gate(cpp_cheats.check(source))
         if static.status == "failed":
             return Verdict((advised(static),), "")
         with self._alone:
@@ -168,7 +168,7 @@ class CpuVerifier:
     def _compile(self, compiled: Compiled) -> Gate:
         facts: dict[str, Any] = dict(self.compiler.describe())
         if compiled.expanded:
-            hidden = _static(cpp_cheats.check_expanded(compiled.expanded))
+            hidden = static_gate(cpp_cheats.check_expanded(compiled.expanded))
             if hidden.status == "failed":
                 return Gate("compile", "failed", f"after the preprocessor, {hidden.detail}", hidden.kind, hidden.facts)
         if not compiled.ok:
@@ -180,21 +180,8 @@ class CpuVerifier:
         return Gate("compile", "passed", self.compiler.version, "", facts)
 
     def _run(self, hidden: HiddenCases, library: bytes) -> list[Gate]:
-        # The expected values stay here; shapes and dtypes of the outputs go along, because the harness allocates them.
-        sent = [
-            {
-                **{key: value for key, value in case.items() if key != "calls"},
-                "calls": [
-                    {
-                        "inputs": call["inputs"],
-                        "outputs": [{"shape": item["shape"], "dtype": item["dtype"]} for item in call["expected"]],
-                    }
-                    for call in case["calls"]
-                ],
-            }
-            for case in hidden.cases
-        ]
-        public, blobs = only_inputs(sent, hidden.blobs)
+        # The harness allocates the outputs.
+        public, blobs = only_inputs(hidden.cases, hidden.blobs, outputs=True)
         try:
             header, given, job = self.world.run_cpp(library, public, blobs)
         except JobFailed as error:
@@ -281,17 +268,6 @@ class CpuVerifier:
         )
         detail = f"{timing.seconds * 1e3:.3g} ms, {timing.speedup:.2f} times PyTorch eager"
         return Gate("measure", "passed", detail, "", timing.facts()), latency
-
-
-def _static(findings: Sequence[cpp_cheats.Finding]) -> Gate:
-    if not findings:
-        return Gate("static", "passed")
-    first = findings[0]
-    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-    kind = first.code if first.code in ("syntax", "contract") else f"cheat:{first.code}"
-    where = f"line {first.line}: " if first.line else ""
-    listed = [{"code": f.code, "line": f.line, "message": f.message} for f in findings[:20]]
-    return Gate("static", "failed", f"{where}{first.message}{more}", kind, {"findings": listed})
 
 
 def _unsteady(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,6 +37,34 @@ MAX_CASE_LINES = {0: 600, 1: 600, 2: 600, 3: 270, 4: 240}
 
 #: Errors of float16 and bfloat16 arithmetic, as a share of the root mean square, are below this.
 _SHORTER = 2e-2
+
+
+class Finding(Protocol):
+    """One broken rule of a static check; ``code`` stands after ``cheat:`` but for ``syntax`` and ``contract``."""
+
+    @property
+    def code(self) -> str:
+        """The rule."""
+
+    @property
+    def line(self) -> int:
+        """Where, from 1; 0 for the whole file."""
+
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+
+
+def static_gate(findings: Sequence[Finding]) -> Gate:
+    """Return the gate of a static check: the first broken rule, and how many there are."""
+    if not findings:
+        return Gate("static", "passed")
+    first = findings[0]
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    kind = first.code if first.code in ("syntax", "contract") else f"cheat:{first.code}"
+    where = f"line {first.line}: " if first.line else ""
+    listed = [{"code": f.code, "line": f.line, "message": f.message} for f in findings[:20]]
+    return Gate("static", "failed", f"{where}{first.message}{more}", kind, {"findings": listed})
 
 
 def at_true_shapes(header: Mapping[str, Any], info: TaskInfo) -> Gate | None:
@@ -116,13 +144,23 @@ def repack(answer: Mapping[str, Any], blobs: Sequence[bytes], kept: list[bytes])
 
 
 def only_inputs(
-    cases: Sequence[Mapping[str, Any]], blobs: Sequence[bytes]
+    cases: Sequence[Mapping[str, Any]], blobs: Sequence[bytes], *, outputs: bool = False
 ) -> tuple[list[dict[str, Any]], tuple[bytes, ...]]:
-    """Return cases as a candidate may see them, with the blobs of nothing else."""
+    """Return cases as a candidate may see them, with the blobs of nothing else: expected values stay with the caller.
+
+    Args:
+        cases: hidden cases.
+        blobs: their tensors.
+        outputs: tell shapes and dtypes of the outputs, for a harness that allocates them.
+    """
     kept: list[bytes] = []
     out = []
     for case in cases:
-        repacked = repack(case, blobs, kept)
+        calls: list[dict[str, Any]] = [{"inputs": call["inputs"]} for call in case["calls"]]
+        if outputs:
+            for shown, call in zip(calls, case["calls"], strict=True):
+                shown["outputs"] = [{key: item[key] for key in ("shape", "dtype")} for item in call["expected"]]
+        repacked = repack({**case, "calls": calls}, blobs, kept)
         options = {key: case[key] for key in ("dtype", "backward", "forward_order") if key in case}
         out.append({**repacked, "strided": case["strided"], "probe_idle": case["probe_idle"], **options})
     return out, tuple(kept)

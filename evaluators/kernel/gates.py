@@ -26,6 +26,7 @@ from orienteer.evaluators.kernel.facts import (
     judge_case,
     judged_everywhere,
     only_inputs,
+    static_gate,
 )
 from orienteer.evaluators.kernel.hidden import HiddenCases, choose_cases
 from orienteer.evaluators.kernel.latency import measured
@@ -108,7 +109,7 @@ class KernelVerifier:
     def _judge(self, info: TaskInfo, hidden: HiddenCases, source: str) -> Verdict:
         gates: list[Gate] = []
         log = ""
-        static = self._static(source)
+        static = static_gate(cheats.check(source))
         gates.append(static)
         if static.status == "failed":
             return Verdict(tuple(gates), "")
@@ -162,17 +163,6 @@ class KernelVerifier:
                 return [], None
             return [Gate("latency", "failed", f"on the device, {error}", error.kind)], None
         return ([], None) if gate.status == "skipped" else ([gate], latency)
-
-    def _static(self, source: str) -> Gate:
-        findings = cheats.check(source)
-        if not findings:
-            return Gate("static", "passed")
-        first = findings[0]
-        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-        kind = first.code if first.code in ("syntax", "contract") else f"cheat:{first.code}"
-        where = f"line {first.line}: " if first.line else ""
-        listed = [{"code": f.code, "line": f.line, "message": f.message} for f in findings[:20]]
-        return Gate("static", "failed", f"{where}{first.message}{more}", kind, {"findings": listed})
 
     def _compile(self, info: TaskInfo, source: str) -> tuple[Gate, str, Latency | None]:
         if self.chip is None:
@@ -250,7 +240,7 @@ class KernelVerifier:
         detail = f"binaries for {', '.join(arch.name for arch in self.archs)}"
         if latency is None:
             facts["no_latency"] = reason
-        elif "'tf32'" in str(latency.facts):
+        elif any("tf32" in launch["products"] for launch in latency.facts["kernels"]):
             facts["notes"] = [*facts["notes"], _TF32]
             detail += f"; note: {_TF32}"
         return Gate("compile", "passed", detail, "", facts), latency
@@ -289,14 +279,7 @@ class KernelVerifier:
         self, source: str, cases: Sequence[Mapping[str, Any]], blobs: Sequence[bytes]
     ) -> tuple[Mapping[str, Any], tuple[bytes, ...], Mapping[str, Any]]:
         """Run a candidate on cases without their expected values, which stay here."""
-        sent = [
-            {
-                **{k: v for k, v in case.items() if k != "calls"},
-                "calls": [{"inputs": call["inputs"]} for call in case["calls"]],
-            }
-            for case in cases
-        ]
-        public, renumbered = only_inputs(sent, blobs)
+        public, renumbered = only_inputs(cases, blobs)
         return self.world.run(source, public, renumbered)
 
     def _case(

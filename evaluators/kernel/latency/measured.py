@@ -126,9 +126,7 @@ def measure(
         The gate ``latency`` (``skipped`` with the reason where there is no device) and the latency.
     """
     keep = sorted(random.Random(f"{seed}:timed").sample(range(rounds), min(3, rounds)))
-    # The expected values stay here.
-    calls = [{"inputs": call["inputs"]} for call in case["calls"]]
-    public, inputs = only_inputs([{**case, "calls": calls, "strided": False, "probe_idle": False}], blobs)
+    public, inputs = only_inputs([{**case, "strided": False, "probe_idle": False}], blobs)
     answers = []
     for source, name in ((reference, "Model"), (candidate, "ModelNew")):
         header = {"source": source, "name": name, "device": device, "case": public[0], "warmup": warmup}
