@@ -1,8 +1,17 @@
-"""Text for terminals: one line, printable, of a bearable length, in columns. Imports nothing."""
+"""Text for terminals: one line, printable, of a bearable length, in columns. Imports nothing heavy."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+
+#: How people are shown a gate's answer.
+GATE_MARKS = {"passed": "pass", "failed": "FAIL", "skipped": "SKIPPED"}
+
+
+def clock(moment: float | None) -> str:
+    """Return a time (seconds since 1970) as local date and clock; empty for none."""
+    return "" if moment is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
 
 
 def clean(text: str) -> str:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,9 +17,6 @@ from orienteer.agents.command import now
 if TYPE_CHECKING:
     from orienteer.agents.runtime.config import RunReport
     from orienteer.agents.runtime.method import Method
-
-#: Marks of a gate for people.
-_MARKS = {"passed": "pass", "failed": "FAIL", "skipped": "SKIPPED"}
 
 
 def say(text: str) -> None:
@@ -133,8 +129,8 @@ def print_run(document: Mapping[str, Any], rows: Sequence[Mapping[str, str]], co
         "seed": document["seed"],
         "settings": ", ".join(f"{k}={v}" for k, v in config.get("settings", {}).items()),
         "budget": budget,
-        "started": _clock(document["created"]),
-        "ended": _clock(document["ended"]),
+        "started": plainly.clock(document["created"]),
+        "ended": plainly.clock(document["ended"]),
         "active": f"{document['active_s']:.1f} s, {document['steps']} steps",
         "evaluations": evaluations(document["counts"]) + _calls(document["counts"]),
     }
@@ -158,10 +154,6 @@ def print_run(document: Mapping[str, Any], rows: Sequence[Mapping[str, str]], co
     _print_files(Path(document["folder"]))
 
 
-def _clock(moment: float | None) -> str:
-    return "" if moment is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
-
-
 def _print_proposals(document: Mapping[str, Any]) -> None:
     verdicts = {item["candidate_id"]: item for item in document["evaluations"]}
     words = {"ok": "ok", "failed": "rejected", "unknown": "not decided", "machinery": "broken by our machinery"}
@@ -179,7 +171,7 @@ def _print_proposals(document: Mapping[str, Any]) -> None:
                 "verdict": words.get(verdict["status"], verdict["status"]) if verdict else item["status"],
                 "score": "" if verdict is None or verdict["score"] is None else f"{verdict['score']:g}",
                 "evidence": verdict["evidence"] if verdict else "",
-                "gates": ", ".join(f"{g['gate']} {_MARKS.get(g['status'], g['status'])}" for g in gates),
+                "gates": ", ".join(f"{g['gate']} {plainly.GATE_MARKS.get(g['status'], g['status'])}" for g in gates),
                 "seconds": f"{verdict['seconds']:.2f}" if verdict else "",
                 "why": failure,
             }

@@ -24,12 +24,8 @@ from orienteer.agents.runtime.method import Ask, Candidate, Evaluation, Failure,
 from orienteer.agents.runtime.run import Run
 from orienteer.memory.experience.items import NewItem
 
-#: Policies that are compared: name -> settings.
-POLICIES: Mapping[str, Mapping[str, Any]] = {
-    "none": {"memory": "none"},
-    "similarity": {"memory": "task-free", "policy": "similarity"},
-    "value": {"memory": "task-free", "policy": "value"},
-}
+#: Ways to recall that are compared; ``none`` has no memory.
+POLICIES = ("none", "similarity", "value")
 FAMILIES = ("softmax", "convolution", "pooling", "scan", "matrix product", "gather")
 TASKS = ("plain", "masked", "batched", "fused")
 _TOPICS = (
@@ -78,16 +74,13 @@ class Planted(StagedSearch):
         return {"tasks": {name: stages.fresh(name) for name in names}, "rejected": {}}
 
     def _plant_items(self, run: Run) -> None:
-        from orienteer.agents.evokernel.memories import Memories, Policy
+        from orienteer.agents.evokernel.memories import Memories
         from orienteer.memory.experience.store import ExperienceStore
 
         settings = run.settings
         assert isinstance(settings, PlantedSettings)
         store = ExperienceStore.open(run.home, run.db, f"run:{run.id}", "hashing", index=False)
-        policy = Policy(
-            settings.policy, settings.items, settings.recall, settings.most_recall, settings.epsilon, settings.alpha
-        )
-        self.memories = Memories(store, run.artifacts, run.id, policy, "shared")
+        self.memories = Memories(store, run.artifacts, run.id, settings.choice(), "shared")
         items = []
         for family in FAMILIES:
             lots = run.rng("planted", family).sample(range(ITEMS), 2 * HELPFUL)
@@ -137,7 +130,7 @@ class Planted(StagedSearch):
         }
 
 
-def planted(seeds: int = 5, iterations: int = 10, policies: Sequence[str] = tuple(POLICIES)) -> dict[str, Any]:
+def planted(seeds: int = 5, iterations: int = 10, policies: Sequence[str] = POLICIES) -> dict[str, Any]:
     """Run the planted world under every policy.
 
     Args:
@@ -167,13 +160,12 @@ def planted(seeds: int = 5, iterations: int = 10, policies: Sequence[str] = tupl
 
 
 def _one(policy: str, seed: int, iterations: int) -> dict[str, Any]:
-    given = POLICIES[policy]
     with tempfile.TemporaryDirectory(prefix="orienteer-bench-") as folder:
         report = start_run(
             RunConfig(
                 f"{Planted.__module__}:Planted",
-                settings={"iterations": iterations, "policy": given.get("policy", "value")},
-                options={"memory": given["memory"] != "none"},
+                settings={"iterations": iterations} | ({"policy": policy} if policy != "none" else {}),
+                options={"memory": policy != "none"},
                 model="offline",
                 seed=seed,
                 workers=1,
@@ -277,9 +269,5 @@ def _export(home: Path, run_id: str, path: Path) -> None:
     from orienteer.memory.experience.store import ExperienceStore
     from orienteer.memory.rundb import RunDB
 
-    with RunDB(home / "runs.sqlite") as db:
-        store = ExperienceStore.open(home, db, f"run:{run_id}")
-        try:
-            store.export(path)
-        finally:
-            store.close()
+    with RunDB(home / "runs.sqlite") as db, ExperienceStore.open(home, db, f"run:{run_id}") as store:
+        store.export(path)

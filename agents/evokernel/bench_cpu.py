@@ -18,7 +18,7 @@ from orienteer.agents.runtime.config import RunConfig
 from orienteer.agents.runtime.engine import start_run
 from orienteer.environments.kernel.tasks import find_tasks
 from orienteer.environments.kernel.world import BadTask, KernelWorld
-from orienteer.evaluators.kernel.verdict import Latency
+from orienteer.evaluators.kernel.verdict import Latency, quartiles
 
 #: Measurements of each kernel after the search; the median of their ratios counts.
 _AGAIN = 2
@@ -114,5 +114,5 @@ def summarise(values: Sequence[float]) -> dict[str, float]:
     """Return median, quartiles and number of values (quartiles by linear interpolation, the ends included)."""
     if not values:
         return {"median": float("nan"), "q1": float("nan"), "q3": float("nan"), "of": 0}
-    cut = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
-    return {"median": statistics.median(values), "q1": cut[0], "q3": cut[2], "of": len(values)}
+    first, middle, third = quartiles(values)
+    return {"median": middle, "q1": first, "q3": third, "of": len(values)}

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from orienteer.agents.evokernel.stages import DRAFT
-from orienteer.evaluators.kernel.verdict import rejection_class
+from orienteer.evaluators.kernel.verdict import quartiles, rejection_class
 
 Outcome = Literal["ok", "failed", "unknown", "none", "ours", "pending"]
 #: A verdict's or a proposal's status as an attempt's outcome.
@@ -306,6 +305,6 @@ def _spread(values: Sequence[float]) -> dict[str, Any]:
     """Return number, median, quartiles and geometric mean of speed-ups."""
     if not values:
         return {"n": 0, "median": None, "quartiles": None, "geometric_mean": None}
-    cuts = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    first, middle, third = quartiles(values)
     mean = math.exp(sum(math.log(value) for value in values) / len(values))
-    return {"n": len(values), "median": cuts[1], "quartiles": [cuts[0], cuts[2]], "geometric_mean": mean}
+    return {"n": len(values), "median": middle, "quartiles": [first, third], "geometric_mean": mean}

@@ -8,14 +8,14 @@ from typing import Any
 from orienteer.agents.evokernel import results
 from orienteer.agents.evokernel.markup import esc, facts, table
 from orienteer.agents.evokernel.telling import share_of_floor
+from orienteer.agents.plainly import GATE_MARKS
 
 
 def gates(answers: Sequence[Mapping[str, Any]]) -> str:
     """Return every gate's answer."""
-    words = {"passed": "pass", "failed": "FAIL", "skipped": "SKIPPED"}
     rows = []
     for gate in answers:
-        mark = words.get(gate["status"], "")
+        mark = GATE_MARKS.get(gate["status"], "")
         more = {
             key: item for key, item in gate.get("facts", {}).items() if key in ("notes", "flags", "no_latency") and item
         }

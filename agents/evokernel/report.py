@@ -28,6 +28,7 @@ from orienteer.agents.evokernel.telling import (
     value,
     warnings,
 )
+from orienteer.agents.plainly import clock
 from orienteer.evaluators.kernel import rejections
 
 #: All differences between attempts together, and those of one task, in characters.
@@ -110,8 +111,8 @@ def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
         "model calls": f"{calls} ({counts['tokens_in']} + {counts['tokens_out']} tokens, price {price})"
         if calls
         else "",
-        "started": results.clock(document["created"]),
-        "ended": results.clock(document["ended"]),
+        "started": clock(document["created"]),
+        "ended": clock(document["ended"]),
         "active": f"{document['active_s']:.0f} s in {document['steps']} rounds",
     }
 

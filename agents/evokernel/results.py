@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from orienteer.agents.evokernel.course import group_of, groups
+from orienteer.agents.plainly import GATE_MARKS
 from orienteer.agents.runtime.method import Candidate, Outcome, Plain
 from orienteer.agents.runtime.run import Run
 from orienteer.evaluators.kernel.verdict import Gate
-
-#: How the table shows a gate's answer.
-_MARKS = {"passed": "pass", "failed": "FAIL", "skipped": "SKIPPED"}
 
 #: What to try about a task without a kernel, by why its search ended or its last failure.
 _TRY = {
@@ -20,6 +17,32 @@ _TRY = {
     "not-traceable": "--model KIND/NAME: the offline proposer cannot trace this operator",
     "exhausted": "--model KIND/NAME: every schedule of the offline proposer was tried",
     "bad-task": "mend the task file: docs/kernels.md says what a task is",
+}
+
+
+#: The row of a task that was turned away before anything was tried.
+_TURNED_AWAY: Plain = {
+    "task": "",
+    "group": "",
+    "status": "rejected",
+    "evidence": "",
+    "latency": None,
+    "draft_latency_s": None,
+    "speedup_over_draft": None,
+    "speedup_over_reference": None,
+    "curve": [],
+    "cases": [],
+    "gates": [],
+    "proposer": "",
+    "made_of": {},
+    "kernel": None,
+    "candidate": None,
+    "draft": None,
+    "draft_kernel": None,
+    "attempts": 0,
+    "ended": "bad-task",
+    "failure": None,
+    "seed": None,
 }
 
 
@@ -92,31 +115,9 @@ def document(run: Run, state: Plain, suffix: str) -> Plain:
             }
         )
     for name, reason in state["rejected"].items():
-        rows.append(
-            {
-                "task": name,
-                "group": group_of(name),
-                "status": "rejected",
-                "evidence": "",
-                "latency": None,
-                "draft_latency_s": None,
-                "speedup_over_draft": None,
-                "speedup_over_reference": None,
-                "curve": [],
-                "cases": [],
-                "gates": [],
-                "proposer": run.proposer,
-                "made_of": {},
-                "kernel": None,
-                "candidate": None,
-                "draft": None,
-                "draft_kernel": None,
-                "attempts": 0,
-                "ended": "bad-task",
-                "failure": {"kind": "bad-task", "message": reason},
-                "seed": run.seed,
-            }
-        )
+        failure = {"kind": "bad-task", "message": reason}
+        named = {"task": name, "group": group_of(name), "proposer": run.proposer, "seed": run.seed}
+        rows.append({**_TURNED_AWAY, **named, "failure": failure})
     for row in rows:
         row["try"] = hint(row["status"], row["ended"], (row["failure"] or {}).get("kind", ""), run.proposer)
     proven = sum(row["status"] == "proven" for row in rows)
@@ -176,7 +177,7 @@ def rows(result: Plain) -> list[dict[str, str]]:
             {
                 "task": item["task"],
                 "status": item["status"],
-                **{name: _MARKS.get(gates[name]["status"], "-") if name in gates else "-" for name in names},
+                **{name: GATE_MARKS.get(gates[name]["status"], "-") if name in gates else "-" for name in names},
                 "evidence": item["evidence"] or "none",
                 "latency": seconds((item.get("latency") or {}).get("seconds")),
                 "level": (item.get("latency") or {}).get("level", "-"),
@@ -230,8 +231,3 @@ def number(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "-" if value is None else str(value)
     return f"{value:.4g}" if abs(value) >= 1e5 or isinstance(value, float) else str(value)
-
-
-def clock(moment: float | None) -> str:
-    """Write a time as local date and clock."""
-    return "" if moment is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))

@@ -46,6 +46,10 @@ class SearchSettings(Settings):
     alpha: float = Field(0.3, gt=0, le=1, description="step of a value update")
     held_out: list[str] = Field([], description="names of operators whose earlier traces are not recalled (leak guard)")
 
+    def choice(self) -> Policy:
+        """Return how items are chosen."""
+        return Policy(self.policy, self.items, self.recall, self.most_recall, self.epsilon, self.alpha)
+
 
 @dataclass(frozen=True)
 class Operator:
@@ -107,11 +111,8 @@ class StagedSearch(Method):
             run.emit("note", message=f"the run goes on without memory: {error} ({error.cure})")
             run.provenance(memory="none")
             return
-        policy = Policy(
-            settings.policy, settings.items, settings.recall, settings.most_recall, settings.epsilon, settings.alpha
-        )
         scope = "task" if settings.memory == "task" else "shared"
-        self.memories = Memories(store, run.artifacts, run.id, policy, scope, settings.held_out)
+        self.memories = Memories(store, run.artifacts, run.id, settings.choice(), scope, settings.held_out)
         if settings.memory not in _SCOPES and run.first_state() is None:
             store.seed_from(Path(settings.memory))
         self.memories.plant(target, self.device)

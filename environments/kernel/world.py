@@ -124,6 +124,7 @@ class KernelWorld:
         self._cancel = cancel
         self._lock = threading.Lock()
         self._pools: dict[str, WorkerPool] = {}
+        self._graphs: dict[str, Graph | str] = {}
 
     @classmethod
     def open(
@@ -201,7 +202,16 @@ class KernelWorld:
             )
 
     def trace(self, info: TaskInfo) -> Graph | str:
-        """Return the operator's graph, or the reason why it has none."""
+        """Return the operator's graph, or the reason why it has none; a task is traced once."""
+        with self._lock:
+            known = self._graphs.get(info.task.sha)
+        if known is None:
+            known = self._trace(info)
+            with self._lock:
+                self._graphs[info.task.sha] = known
+        return known
+
+    def _trace(self, info: TaskInfo) -> Graph | str:
         cases = [shapes.rewrite(info.task.source, a) for a in shapes.trace_assignments(info.dims)]
         header = {
             "cases": cases,

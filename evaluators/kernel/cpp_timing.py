@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orienteer.environments.kernel.world import TaskInfo
+from orienteer.evaluators.kernel import verdict
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,8 @@ def moved_bytes(specs: Sequence[Mapping[str, Any]]) -> int:
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
     """Return the first and third quartile (linear interpolation, the ends included)."""
-    if len(values) == 1:
-        return values[0], values[0]
-    cut = statistics.quantiles(values, n=4, method="inclusive")
-    return cut[0], cut[2]
+    first, _, third = verdict.quartiles(values)
+    return first, third
 
 
 #: Undisturbed rounds that suffice to leave the others out: so many, and at least this share of all. Fewer than that

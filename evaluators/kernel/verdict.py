@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,6 +19,16 @@ class Gate:
     #: Failure class: ``cheat:library-call``, ``compile:ub-overflow``, ``mismatch``, ``timeout`` ...
     kind: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return first quartile, median and third quartile (linear interpolation, the ends included).
+
+    Raises:
+        statistics.StatisticsError: there are no values.
+    """
+    first, middle, third = statistics.quantiles(values, n=4, method="inclusive") if len(values) != 1 else 3 * [*values]
+    return first, middle, third
 
 
 @dataclass(frozen=True)

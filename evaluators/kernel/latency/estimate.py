@@ -15,7 +15,7 @@ from orienteer.evaluators.kernel.verdict import Latency
 
 
 class LatencyModels:
-    """Models candidates of many tasks; a task's operator is traced once, for its floor.
+    """Models candidates of many tasks; a task's floor is computed once.
 
     Args:
         world: where operators are traced.

@@ -9,7 +9,7 @@ from typing import Any
 
 from orienteer.environments.kernel.device_ascend import TaskTime
 from orienteer.evaluators.kernel.facts import judge_case, only_inputs
-from orienteer.evaluators.kernel.verdict import Gate, Latency
+from orienteer.evaluators.kernel.verdict import Gate, Latency, quartiles
 
 #: A speed-up above this is looked at by a person.
 SUSPICIOUS = 10.0
@@ -51,7 +51,7 @@ def summarise(
         raise ValueError("at least three timed calls are needed")
     if min(*candidate, *reference) <= 0:
         raise ValueError("a time that is not positive")
-    first, middle, third = statistics.quantiles(candidate, n=4, method="inclusive")
+    first, middle, third = quartiles(candidate)
     base = statistics.median(reference)
     return Latency(
         middle,
