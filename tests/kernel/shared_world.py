@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -78,6 +77,3 @@ def toolchain():
     if place is None:
         pytest.skip("the Ascend compiler is not installed (`agent setup npu`, or set ORIENTEER_TOOLCHAINS)")
     return AscendToolchain(place / folder(Path("x")).name)
-
-
-sys.modules.setdefault("kernel_shared_world", sys.modules[__name__])

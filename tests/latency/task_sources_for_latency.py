@@ -1,24 +1,8 @@
-"""A task and a right kernel for it."""
+"""A task of a size that fills all cores, and a right kernel for it."""
 
-TASK = """
-import torch
-import torch.nn as nn
+from task_sources import GOOD
 
-n = 300000
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x * 2.0
-
-
-def get_inputs():
-    return [torch.randn(n)]
-
-
-def get_init_inputs():
-    return []
-"""
+TASK = GOOD.replace("n = 300\n", "n = 300000\n")
 
 DOUBLE = """
 import torch
