@@ -17,7 +17,7 @@ from orienteer.kernels.blocks import ops
 from orienteer.kernels.blocks.emit import ORDERED, Unsupported, Value
 from orienteer.kernels.blocks.graph import Node
 from orienteer.kernels.blocks.index import Index, linear, product, split
-from orienteer.kernels.blocks.rows import Element
+from orienteer.kernels.blocks.reductions import Element
 from orienteer.kernels.blocks.rows import RowNest as BlockRowNest
 from orienteer.kernels.cpp.expression import STORED
 from orienteer.kernels.cpp.kernel import CppKernel, Lanes, Level, Loop, block, indent
