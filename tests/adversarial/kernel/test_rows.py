@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hostile_sources import RUN, STATIC, TASK
+from hostile_runs import RUN
+from hostile_sources import STATIC, TASK
 
 from orienteer.environments.kernel import targets
 from orienteer.environments.kernel.tasks import KernelTask

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from honest_sources import HONEST_SOURCES
-from hostile_sources import KERNEL, RUN, TASK, TASK_COPY, changed, file, plain
+from hostile_runs import RUN, TASK_COPY, changed
+from hostile_sources import KERNEL, TASK, file, plain
 
 from orienteer.environments.kernel import targets
 from orienteer.evaluators.kernel.cheats import check
