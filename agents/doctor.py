@@ -148,6 +148,7 @@ def _sandboxes() -> list[Check]:
 
 def _compilers(home: Path) -> list[Check]:
     from orienteer.environments.kernel import toolchain
+    from orienteer.environments.kernel.device_ascend import detect
 
     found = toolchain.find(home)
     if found is None:
@@ -163,7 +164,7 @@ def _compilers(home: Path) -> list[Check]:
         "" if triton else "pip install 'orienteer[npu]'",
     )
     out = [ascend, gpu, _cpp()]
-    hivmc = shutil.which("hivmc")
+    hivmc = detect().hivmc
     cann = _check(
         "compiler", "hivmc (CANN)", True if hivmc else None, hivmc or "absent: kernels end at HIVM, not at a binary"
     )
