@@ -95,28 +95,33 @@ class StagedSearch(Method):
         if settings.memory == "none":
             run.provenance(memory="none")
             return
-        from orienteer.memory.experience.store import ExperienceStore
-
-        shared = settings.memory == "shared"
         try:
-            store = ExperienceStore.open(
-                run.home,
-                run.db,
-                "shared" if shared else f"run:{run.id}",
-                tell=lambda text: run.emit("note", message=text),
-            )
+            self.memories = self._memories(run, settings, target)
         except MissingPrerequisite as error:
             if settings.memory not in _SCOPES:
                 raise
             run.emit("note", message=f"the run goes on without memory: {error} ({error.cure})")
             run.provenance(memory="none")
             return
-        scope = "task" if settings.memory == "task" else "shared"
-        self.memories = Memories(store, run.artifacts, run.id, settings.choice(), scope, settings.held_out)
-        if settings.memory not in _SCOPES and run.first_state() is None:
-            store.seed_from(Path(settings.memory))
-        self.memories.plant(target, self.device)
+        store = self.memories.store
         run.provenance(memory=settings.memory, memory_items=store.count(), embedder=store.embedder)
+
+    def _memories(self, run: Run, settings: SearchSettings, target: str) -> Memories:
+        """Open the memory with its seed knowledge in it."""
+        from orienteer.memory.experience.store import ExperienceStore
+
+        name = "shared" if settings.memory == "shared" else f"run:{run.id}"
+        store = ExperienceStore.open(run.home, run.db, name, tell=lambda text: run.emit("note", message=text))
+        try:
+            scope = "task" if settings.memory == "task" else "shared"
+            made = Memories(store, run.artifacts, run.id, settings.choice(), scope, settings.held_out)
+            if settings.memory not in _SCOPES and run.first_state() is None:
+                store.seed_from(Path(settings.memory))
+            made.plant(target, self.device)
+        except BaseException:
+            store.close()
+            raise
+        return made
 
     # -- planning ----------------------------------------------------------------------------------------------------
 

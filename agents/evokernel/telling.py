@@ -159,7 +159,6 @@ def _course(course: Course, proposer: str) -> list[str]:
     if course.rejected:
         said.append(f"  turned away: {course.rejected}")
     measure = unit(course)
-    depth: dict[str, int] = {}
     children: dict[str, list[Attempt]] = {}
     known: set[str] = set()
     for item in course.attempts:
@@ -173,7 +172,6 @@ def _course(course: Course, proposer: str) -> list[str]:
             said.append("  " + "  " * min(level, 12) + _attempt(item, item is course.best, measure))
             if item.candidate and item.candidate not in shown:
                 shown.add(item.candidate)
-                depth[item.candidate] = level
                 walk(item.candidate, level + 1)
 
     walk("", 0)

