@@ -17,7 +17,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -335,6 +335,12 @@ def migrate(conn: Connection, target: str = "head") -> None:
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = conn
     command.upgrade(config, target)
+
+
+def parts(ids: Sequence[str], size: int = 500) -> Iterator[list[str]]:
+    """Yield ids in lists that every database takes in one statement."""
+    for start in range(0, len(ids), size):
+        yield list(ids[start : start + size])
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:

@@ -13,10 +13,8 @@ from sqlalchemy import select
 
 from orienteer.memory.experience.items import item_of
 from orienteer.memory.experience.values import Values
-from orienteer.memory.rundb import RunDB
+from orienteer.memory.rundb import RunDB, parts
 from orienteer.memory.schema import memory_items
-
-_PART = 500
 
 
 def remembered(
@@ -61,8 +59,8 @@ def remembered(
     ids = list(dict.fromkeys([*used, *recalled, *history]))
     items = []
     with db.read() as conn:
-        for start in range(0, len(ids), _PART):
-            query = select(memory_items).where(memory_items.c.id.in_(ids[start : start + _PART]))
+        for part in parts(ids):
+            query = select(memory_items).where(memory_items.c.id.in_(part))
             for item in map(item_of, conn.execute(query.order_by(memory_items.c.seq))):
                 facts = {key: getattr(item, key) for key in _SHOWN}
                 counts = {"recalled": recalled[item.id], "used": used[item.id]}

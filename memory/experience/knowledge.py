@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import or_, select
 
 from orienteer.memory.experience.items import Item, item_of
-from orienteer.memory.rundb import RunDB
+from orienteer.memory.rundb import RunDB, parts
 from orienteer.memory.schema import memory_items
 
 _I = memory_items.c
@@ -46,8 +46,8 @@ def exact(db: RunDB, store: str, names: Iterable[str], target: str | None) -> li
     wanted = list(dict.fromkeys(name for name in names if name))
     found: dict[str, list[Item]] = {}
     with db.read() as conn:
-        for start in range(0, len(wanted), 500):
-            query = _api(store, target).where(_I.name.in_(wanted[start : start + 500])).order_by(_I.seq)
+        for part in parts(wanted):
+            query = _api(store, target).where(_I.name.in_(part)).order_by(_I.seq)
             for row in conn.execute(query):
                 found.setdefault(row.name, []).append(item_of(row))
     return [item for name in wanted for item in found.get(name, ())]

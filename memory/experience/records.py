@@ -7,12 +7,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from orienteer.errors import UsageError
+from orienteer.memory.artifacts import ArtifactStore
 from orienteer.memory.experience.items import Item, item_of
-from orienteer.memory.rundb import RunDB
+from orienteer.memory.rundb import RunDB, parts
 from orienteer.memory.schema import (
+    artifacts,
     memory_items,
     memory_rewards,
     memory_statistics,
@@ -22,7 +24,7 @@ from orienteer.memory.schema import (
 )
 
 _I, _V, _S = memory_items.c, memory_values.c, memory_stores.c
-_PART = 500
+_GROW = update(memory_stores).where(_S.name == bindparam("store")).values(revision=_S.revision + 1)
 
 
 def ensure_store(db: RunDB, name: str) -> str:
@@ -38,17 +40,33 @@ def ensure_store(db: RunDB, name: str) -> str:
     return str(token)
 
 
-def insert_items(db: RunDB, conn: Connection, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Insert the rows whose item is not there yet; return the ids of those."""
+def keep_content(store: ArtifactStore, text: str) -> dict[str, Any]:
+    """Keep the content of an item as an artifact; return the artifact's row."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    return {"sha": store.put(text, "text/plain"), "size": size, "media": "text/plain", "created": time.time()}
+
+
+def insert_items(
+    db: RunDB, conn: Connection, store: str, rows: Sequence[dict[str, Any]], contents: list[dict[str, Any]]
+) -> list[str]:
+    """Insert the rows whose item is not there yet, and tell the store's readers; return the ids of those.
+
+    Args:
+        db, conn: the open run database, writing.
+        store: the store of all rows.
+        rows: of ``memory_items``.
+        contents: of ``artifacts`` (:func:`keep_content`).
+    """
+    db.insert_new(conn, artifacts, contents, ("sha",))
     fresh: dict[str, dict[str, Any]] = {row["id"]: row for row in reversed(rows)}
-    ids = list(fresh)
-    for start in range(0, len(ids), _PART):
-        known = conn.execute(select(_I.id).where(_I.id.in_(ids[start : start + _PART]))).scalars().all()
+    for part in parts(list(fresh)):
+        known = conn.execute(select(_I.id).where(_I.id.in_(part))).scalars().all()
         for item in known:
             del fresh[item]
     new = [row for row in rows if fresh.get(row["id"]) is row]
-    for start in range(0, len(new), _PART):
-        db.insert_new(conn, memory_items, new[start : start + _PART], ("id",))
+    if new:
+        db.insert_new(conn, memory_items, new, ("id",))
+        conn.execute(_GROW, {"store": store})
     return [row["id"] for row in new]
 
 
@@ -73,9 +91,8 @@ def find(
     with db.read() as conn:
         items = [item_of(row) for row in conn.execute(query)]
         values: dict[str, dict[str, tuple[float, int]]] = {}
-        for start in range(0, len(items), _PART):
-            ids = [item.id for item in items[start : start + _PART]]
-            for row in conn.execute(select(memory_values).where(_V.item_id.in_(ids), _V.signature == "")):
+        for part in parts([item.id for item in items]):
+            for row in conn.execute(select(memory_values).where(_V.item_id.in_(part), _V.signature == "")):
                 values.setdefault(row.item_id, {})[row.stage] = (row.q, row.visits)
     return [(item, values.get(item.id, {})) for item in items]
 
@@ -134,8 +151,8 @@ def forget(
     with db.write() as conn:
         rows = conn.execute(query.order_by(_I.seq)).all()
         ids = [row.id for row in rows]
-        for start in range(0, len(ids), _PART):
-            conn.execute(delete(memory_items).where(_I.id.in_(ids[start : start + _PART])))
+        for part in parts(ids):
+            conn.execute(delete(memory_items).where(_I.id.in_(part)))
         touched = {row.store for row in rows}
         if everything:
             names = conn.execute(select(_S.name).where(_S.name == store) if store else select(_S.name)).scalars().all()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import bindparam, func, select
 
 from orienteer.memory.artifacts import ArtifactStore
 from orienteer.memory.experience import knowledge, records, transfer
@@ -34,19 +34,12 @@ from orienteer.memory.experience.items import (
 from orienteer.memory.experience.search import Search
 from orienteer.memory.experience.selection import Rated, choose, recall_size
 from orienteer.memory.experience.values import ALPHA, FIRST_Q, Values
-from orienteer.memory.rundb import RunDB
-from orienteer.memory.schema import artifacts, memory_items, memory_stores
-
-_PART = 500
+from orienteer.memory.rundb import RunDB, parts
+from orienteer.memory.schema import memory_items
 
 _I = memory_items.c
 # By id alone: with the store beside it SQLite walks through the whole store. Whose an item is, is looked at afterwards.
 _GET = select(memory_items).where(_I.id.in_(bindparam("ids", expanding=True)))
-_GROW = (
-    update(memory_stores)
-    .where(memory_stores.c.name == bindparam("store"))
-    .values(revision=memory_stores.c.revision + 1)
-)
 
 
 class ExperienceStore:
@@ -132,32 +125,25 @@ class ExperienceStore:
     def add_many(self, items: Iterable[NewItem]) -> list[str]:
         """Remember items, all or none, and return their ids in order."""
         now = time.time()
-        rows, files = [], []
+        rows, contents = [], []
         for item in items:
             content_sha = item.content_sha
             if item.content:
-                content_sha = self.artifacts.put(item.content, "text/plain")
-                size = len(item.content.encode("utf-8", "surrogatepass"))
-                files.append({"sha": content_sha, "size": size, "media": "text/plain", "created": now})
+                contents.append(records.keep_content(self.artifacts, item.content))
+                content_sha = contents[-1]["sha"]
             rows.append(row_of(item, self.store, content_sha, now))
-        self._insert(rows, files)
-        return [row["id"] for row in rows]
-
-    def _insert(self, rows: list[dict[str, Any]], files: list[dict[str, Any]]) -> None:
         with self._lock:
             with self.db.write() as conn:
-                self.db.insert_new(conn, artifacts, files, ("sha",))
-                if records.insert_items(self.db, conn, rows):
-                    conn.execute(_GROW, {"store": self.store})
+                records.insert_items(self.db, conn, self.store, rows, contents)
             self._search.sync()
+        return [row["id"] for row in rows]
 
     def get(self, ids: Sequence[str]) -> list[Item]:
         """Return items by id, in the order asked for; those that are not there are left out."""
         found: dict[str, Item] = {}
         wanted = list(dict.fromkeys(ids))
         with self.db.read() as conn:
-            for start in range(0, len(wanted), _PART):
-                part = wanted[start : start + _PART]
+            for part in parts(wanted):
                 rows = conn.execute(_GET, {"ids": part})
                 found |= {row.id: item_of(row) for row in rows if row.store == self.store}
         return [found[item] for item in wanted if item in found]

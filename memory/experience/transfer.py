@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 
 from orienteer.errors import UsageError
 from orienteer.memory.artifacts import ArtifactStore
@@ -34,15 +34,13 @@ from orienteer.memory.experience.items import (
     item_id,
     sha,
 )
-from orienteer.memory.experience.records import ensure_store, insert_items
+from orienteer.memory.experience.records import ensure_store, insert_items, keep_content
 from orienteer.memory.faults import readable
 from orienteer.memory.plain import dumps
 from orienteer.memory.rundb import RunDB
 from orienteer.memory.schema import (
-    artifacts,
     memory_items,
     memory_statistics,
-    memory_stores,
     memory_updates,
     memory_values,
 )
@@ -207,21 +205,14 @@ def write(db: RunDB, store: ArtifactStore, content: Content, name: str) -> Impor
     """
     check_store(name)
     ensure_store(db, name)
-    now = time.time()
     ids, rows = {}, []
     for old, row in content.items.items():
         key = item_id(name, row["kind"], row["task"], row["target"], row["text"], row["content_sha"])
         ids[old] = key
         rows.append(row | {"id": key, "store": name, "text_sha": sha(row["text"]), "indexed": ""})
-    files = []
-    for key, text in content.contents.items():
-        store.put(text, "text/plain")
-        size = len(text.encode("utf-8", "surrogatepass"))
-        files.append({"sha": key, "size": size, "media": "text/plain", "created": now})
+    contents = [keep_content(store, text) for text in content.contents.values()]
     with db.write(durable=True) as conn:
-        for start in range(0, len(files), 500):
-            db.insert_new(conn, artifacts, files[start : start + 500], ("sha",))
-        new = set(insert_items(db, conn, rows))
+        new = set(insert_items(db, conn, name, rows, contents))
         for table, found in ((memory_values, content.values), (memory_updates, content.updates)):
             fresh = [row | {"item_id": ids[row["item_id"]]} for row in found if ids[row["item_id"]] in new]
             if fresh:
@@ -231,9 +222,6 @@ def write(db: RunDB, store: ArtifactStore, content: Content, name: str) -> Impor
         spread = [row | {"store": name} for row in content.statistics if (row["stage"], row["evidence"]) not in there]
         if spread:
             conn.execute(insert(memory_statistics), spread)
-        if new:
-            grown = update(memory_stores).where(memory_stores.c.name == name)
-            conn.execute(grown.values(revision=memory_stores.c.revision + 1))
     return Imported(len(rows), len(new))
 
 

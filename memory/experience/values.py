@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, insert, or_, select, update
 
 from orienteer.memory.experience.items import MOST_KEY, Change, check_stage
-from orienteer.memory.rundb import RunDB
+from orienteer.memory.rundb import RunDB, parts
 from orienteer.memory.schema import (
     memory_items,
     memory_rewards,
@@ -99,7 +99,7 @@ class Values:
         """
         found: dict[str, tuple[float, int]] = {}
         exact: set[str] = set()
-        for chunk in _chunks(ids):
+        for chunk in parts(ids):
             for row in conn.execute(_VALUES, {"ids": chunk, "stage": stage, "signatures": sorted({"", signature})}):
                 if row.signature == signature:
                     exact.add(row.item_id)
@@ -138,7 +138,7 @@ class Values:
         with self.db.write() as conn:
             known: set[str] = set()
             values: dict[tuple[str, str], Any] = {}
-            for chunk in _chunks(wanted):
+            for chunk in parts(wanted):
                 known.update(row.id for row in conn.execute(_KNOWN, {"ids": chunk}) if row.store == self.store)
                 for row in conn.execute(_DONE, {"ids": chunk, "event": event, "stage": stage}):
                     changes[row.item_id, row.signature] = change_of(row)
@@ -217,19 +217,18 @@ class Values:
 
     def history(self, items: Sequence[str] = (), run_id: str = "") -> list[Change]:
         """Return all changes of the items, or all that a run made, in the order in which they happened."""
-        order = (_U.created, _U.event, _U.item_id, _U.visits, _U.signature)
         if not items and not run_id:
             return []
         found: list[Change] = []
         with self.db.read() as conn:
             of_run = or_(_U.event == run_id, self._begins_with(f"{run_id}:"))
-            for chunk in _chunks(items) if items else [None]:
+            for chunk in parts(items) if items else [None]:
                 query = select(memory_updates)
                 if chunk is not None:
                     query = query.where(_U.item_id.in_(chunk))
                 if run_id:
                     query = query.where(of_run)
-                found += map(change_of, conn.execute(query.order_by(*order)))
+                found += map(change_of, conn.execute(query))
         return sorted(found, key=lambda c: (c.created, c.event, c.item, c.visits, c.signature))
 
     def _begins_with(self, prefix: str) -> ColumnElement[bool]:
@@ -258,8 +257,3 @@ def _row(change: Change) -> dict[str, Any]:
 def _check_key(text: str, what: str, *, empty: bool = False) -> None:
     if len(text) > MOST_KEY or (not text and not empty):
         raise ValueError(f"the {what} {text[:40]!r} is {'too long' if text else 'empty'} (1 to {MOST_KEY} characters)")
-
-
-def _chunks(ids: Sequence[str], size: int = 500) -> list[list[str]]:
-    """Return the ids in lists that every database takes in one statement."""
-    return [list(ids[start : start + size]) for start in range(0, len(ids), size)]

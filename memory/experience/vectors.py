@@ -18,6 +18,7 @@ from orienteer.errors import StoreError
 from orienteer.memory.experience.embedding import Embedder
 from orienteer.memory.experience.items import sha
 from orienteer.memory.faults import from_database, from_os
+from orienteer.memory.rundb import parts
 
 #: SQLite's application id of this file: "ORTV".
 _APPLICATION_ID = 0x4F525456
@@ -75,10 +76,8 @@ class VectorCache:
         """Return the vectors that the cache has, by text hash."""
         found: dict[str, np.ndarray] = {}
         wide = 4 * self.embedder.size
-        near_each_other = sorted(keys)
         with self._using() as conn:
-            for start in range(0, len(keys), 500):
-                part = near_each_other[start : start + 500]
+            for part in parts(sorted(keys)):  # near each other in the file
                 marks = ",".join("?" * len(part))
                 query = f"SELECT sha, vector FROM vectors WHERE embedder = ? AND sha IN ({marks})"
                 for key, blob in conn.execute(query, (self._key, *part)):
