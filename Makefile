@@ -13,12 +13,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STATED := pyproject.toml constraints.txt
 
 run: $(VENV)/.installed
-	@scripts/system-packages bwrap=bubblewrap
+	@scripts/system-packages bwrap=bubblewrap klayout=klayout
 	@$(BIN)/agent setup npu --yes || echo "the Ascend compiler is not set up; compiling for it will be skipped" >&2
 	$(BIN)/agent run evokernel --target npu $(if $(filter undefined,$(origin ARGS)),--set iterations=3,$(ARGS))
 
 test: $(VENV)/.installed-dev
-	@scripts/system-packages bwrap=bubblewrap
+	@scripts/system-packages bwrap=bubblewrap klayout=klayout
 	@$(BIN)/agent setup npu --yes || echo "the Ascend compiler is not set up; its tests will be skipped" >&2
 	$(BIN)/python -m pytest $(ARGS)
 
@@ -44,13 +44,13 @@ $(BIN)/python:
 # The stamps lie inside the environment: removing it removes them.
 $(VENV)/.installed: $(STATED) | $(BIN)/python
 	@scripts/install-torch $(BIN)/python
-	$(PIP) install --quiet -c constraints.txt -e ".[npu,docker,memory]"
+	$(PIP) install --quiet -c constraints.txt -e ".[npu,docker,drc,memory]"
 	@scripts/install-minilm $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-dev: $(STATED) | $(BIN)/python
 	@scripts/install-torch $(BIN)/python
-	$(PIP) install --quiet -c constraints.txt -e ".[npu,docker,memory,dev]"
+	$(PIP) install --quiet -c constraints.txt -e ".[npu,docker,drc,memory,dev]"
 	@scripts/install-minilm $(BIN)/python
 	@touch $(VENV)/.installed $@
 

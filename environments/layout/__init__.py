@@ -1,0 +1,1 @@
+"""Layouts, DRC decks and what runs them."""

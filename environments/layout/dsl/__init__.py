@@ -1,0 +1,1 @@
+"""The embedded interpreter of DRC decks: a strict subset of KLayout's language on ``klayout.db``."""

@@ -1,0 +1,1 @@
+"""Who judges decks: scores on labelled layouts, clusters by behaviour, and the benchmarks."""
