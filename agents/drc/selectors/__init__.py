@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from orienteer.agents.drc.selectors.book import Answer, Book, Chosen, Deck, Selector, Test, Want
+from orienteer.agents.drc.selectors.book import Answer, Book, Chosen, Deck, Selector, Want
 from orienteer.agents.drc.selectors.published import CodeMonkeys, First, GeneratedTests, Judge, SplitTester, SStar
 from orienteer.agents.drc.selectors.split import Split
+from orienteer.evaluators.drc.observed import Test
 
 __all__ = ["SELECTORS", "Answer", "Book", "Chosen", "Deck", "Selector", "Test", "Want"]
 

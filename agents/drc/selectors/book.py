@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from orienteer.evaluators.drc.clusters import Bit, Standing
+from orienteer.evaluators.drc.clusters import Standing
+from orienteer.evaluators.drc.observed import Test
 
 
 @dataclass(frozen=True)
@@ -36,51 +37,6 @@ class Deck:
     def name(self) -> str:
         """The name that upstream gives a candidate."""
         return f"cand_{self.index:04d}"
-
-
-@dataclass(frozen=True)
-class Test:
-    """One layout with what every deck reports on it.
-
-    Attributes:
-        layout: hash of the layout file.
-        answers: per category one character a deck, in pool order: ``0``, ``1``, or ``N`` where the run failed.
-        expected: what is held to be right per category (1: a violation); empty where nobody said.
-        any_expected: what is held to be right of the layout as a whole; None where nobody said.
-        unknown: one character a deck: ``1`` where it reported a category that is not wanted.
-        about: what the layout shows.
-        size: shapes in it.
-    """
-
-    layout: str
-    answers: Mapping[str, str]
-    expected: Mapping[str, int] = field(default_factory=dict)
-    any_expected: Bit = None
-    unknown: str = ""
-    about: str = ""
-    size: int = 0
-
-    def bit(self, deck: int) -> Bit:
-        """Return whether a deck reports anything (upstream's coarse answer); None where its run failed."""
-        bits = [text[deck] for text in self.answers.values()]
-        if not bits or "N" in bits:
-            return None
-        return int("1" in bits or self.unknown[deck : deck + 1] == "1")
-
-    def answer(self, deck: int) -> str:
-        """Return a deck's answers in all categories, one character each."""
-        return "".join(text[deck] for text in self.answers.values())
-
-    @property
-    def label(self) -> Bit:
-        """What is held to be right of the layout as a whole."""
-        if self.any_expected is not None or not self.expected:
-            return self.any_expected
-        return int(any(self.expected.values()))
-
-    def right(self, deck: int) -> bool:
-        """Say whether a deck does what is expected in every category."""
-        return all(self.answers[name][deck] == str(value) for name, value in self.expected.items())
 
 
 @dataclass(frozen=True)
@@ -205,8 +161,10 @@ class Book:
 class Selector(Protocol):
     """A way to choose."""
 
-    #: As in ``--set selector=NAME``.
-    name: str
+    @property
+    def name(self) -> str:
+        """As in ``--set selector=NAME``."""
+        ...
 
     def next(self, book: Book) -> Want | Chosen:
         """Say what is wanted next, or who is chosen. A pure function of the book."""

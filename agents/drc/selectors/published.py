@@ -12,13 +12,13 @@ from orienteer.agents.drc.selectors.book import (
     Answer,
     Book,
     Chosen,
-    Test,
     Want,
     first_running,
     suite_wanted,
     winner,
 )
 from orienteer.evaluators.drc import clusters
+from orienteer.evaluators.drc.observed import Test
 from orienteer.evaluators.drc.scoring import best_of
 
 
@@ -95,14 +95,14 @@ class SplitTester:
             shown = clusters.representatives(group, len(extra), book.seed, self.reps)
             facts = {"cluster": [member.index for member in group]}
             return Want("layouts", "split", tuple(s.index for s in shown), step=attempts, label=True, facts=facts)
-        facts = {"course": course, "stop": stop, "top": top}
+        ended = {"course": course, "stop": stop, "top": top}
         if len(top) < 2:
-            return winner(book, top[0], "one is left", **facts)
+            return winner(book, top[0], "one is left", **ended)
         if final is None:
             return Want("choice", "final", tuple(top), tests=differing(book.tests, top))
         if final.choice is None:
-            return winner(book, top[0], "no judgement", **facts)
-        return winner(book, top[final.choice], "judged", **facts)
+            return winner(book, top[0], "no judgement", **ended)
+        return winner(book, top[final.choice], "judged", **ended)
 
 
 @dataclass(frozen=True)

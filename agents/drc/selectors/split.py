@@ -13,7 +13,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orienteer.agents.drc.selectors.book import Book, Chosen, Deck, Test, Want, first_running, winner
+from orienteer.agents.drc.selectors.book import Book, Chosen, Deck, Want, first_running, winner
+from orienteer.evaluators.drc.observed import Test
 
 #: A label is never believed more than this much.
 _LEAST_DOUBT = 0.01

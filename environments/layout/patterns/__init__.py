@@ -1,0 +1,1 @@
+"""Layouts made to tell decks apart, from what the decks themselves measure; no model is needed."""
