@@ -99,7 +99,11 @@ class Run:
                 os.close(fd)
             return
         self.nested = nested
-        out, plan.stdout = self._pipe()
+        out, collected = self._pipe()
+        if plan.stdout < 0:
+            plan.stdout = collected
+        else:  # the program writes to its caller's own pipe; nothing of that is collected here
+            os.close(collected)
         err, plan.stderr = self._pipe()
         status, plan.status = self._pipe()
         size = int(self.limits["output_bytes"])
@@ -112,7 +116,7 @@ class Run:
         sys.stderr.flush()
         self.began = time.monotonic()
         self.pid = job.start(plan)
-        for fd in (stdin, plan.stdout, plan.stderr, plan.status, plan.result, *fds):
+        for fd in {stdin, plan.stdin, plan.stdout, plan.stderr, plan.status, plan.result, *fds}:
             os.close(fd)
         self._watch()
         self._clean_up()
@@ -131,6 +135,13 @@ class Run:
             return
         plan.argv = list(header["argv"])
         names = list(header["files"])
+        if header.get("streams"):
+            # Named pipes that the caller holds open and removes once we have them: no job finds them by name.
+            plan.stdin, plan.stdout = (
+                os.open(header["streams"][0], os.O_RDONLY),
+                os.open(header["streams"][1], os.O_WRONLY),
+            )
+            return
         _write_all(plan.stdin, blobs[0])
         os.lseek(plan.stdin, 0, os.SEEK_SET)
         plan.files = list(zip(names, blobs[1:], strict=True))
