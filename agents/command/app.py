@@ -23,6 +23,7 @@ from orienteer.errors import UsageError
 if TYPE_CHECKING:
     from orienteer.agents.runtime.config import RunReport
     from orienteer.agents.runtime.events import Event
+    from orienteer.agents.runtime.session import AskSomebody
 
 
 app = o.group("Search driven by language models, with proof.")
@@ -47,8 +48,9 @@ def _root(
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(
+    ctx: typer.Context,
     method: Annotated[
         str, typer.Argument(metavar="METHOD", help="A name of `agent methods`, or package.module:Class.")
     ],
@@ -90,7 +92,11 @@ def run(
     home: o.HomeOption = None,
     db: o.Database = None,
 ) -> None:
-    """Start a run and print what was proven."""
+    """Start a run and print what was proven.
+
+    Every setting of the method (see `agent methods METHOD`) is an option too: --NAME VALUE is --set NAME=VALUE, and
+    may be repeated where the setting is a list.
+    """
     from orienteer.agents.runtime import registry
     from orienteer.agents.runtime.config import Budgets, RunConfig, build_settings, parse_set
     from orienteer.agents.runtime.models import choose_model
@@ -99,6 +105,7 @@ def run(
     kind = registry.find(method)
     chosen, why = choose_model(model)
     settings = parse_set(set_ or [])
+    settings |= {name: value for name, value in o.as_settings(ctx.args, kind.Settings).items() if name not in settings}
     if memory is not None:
         if "memory" not in kind.Settings.model_fields:
             raise UsageError(f"the method {method} keeps no memory", "leave out --memory")
@@ -128,10 +135,10 @@ def run(
     for name in kind.setups(target, place(home).path):
         _offer(name, yes, home)
 
-    def go(listener: Callable[[Event], None]) -> RunReport:
+    def go(listener: Callable[[Event], None], ask: AskSomebody | None) -> RunReport:
         from orienteer.agents.runtime.engine import start_run
 
-        return start_run(config, listener)
+        return start_run(config, listener, ask)
 
     drive(go, json_, kind, strict)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
 from orienteer.errors import UsageError
+
+if TYPE_CHECKING:
+    from orienteer.agents.runtime.method import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 HomeOption = Annotated[
@@ -56,6 +60,44 @@ def seconds(text: str | None) -> float | None:
     if match is None:
         raise UsageError(f"--time {text!r} is no duration", "write seconds, or 90s, 30m, 2h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def as_settings(words: Sequence[str], kind: type[Settings]) -> dict[str, Any]:
+    """Return the values that ``--NAME VALUE`` and ``--NAME=VALUE`` on the command line give to a method's settings.
+
+    A switch (a setting of type bool) needs no value. Values stay text until they are checked; those of a setting that
+    is a list are gathered.
+
+    Raises:
+        UsageError: the method has no such setting, or a value is missing or too much.
+    """
+    import difflib
+
+    known = {name.replace("_", "-"): name for name in kind.model_fields}
+    found: dict[str, Any] = {}
+    todo = list(words)
+    while todo:
+        word = todo.pop(0)
+        option, sign, value = word.removeprefix("--").partition("=")
+        name = known.get(option.replace("_", "-")) if word.startswith("--") else None
+        if name is None:
+            near = difflib.get_close_matches(option, known, n=1)
+            hint = f"did you mean --{near[0]}?" if near else "see `agent run --help` and `agent methods`"
+            raise UsageError(f"there is no option {word.partition('=')[0]}", hint)
+        annotation = kind.model_fields[name].annotation
+        if not sign and annotation is bool:
+            value = "true"
+        elif not sign:
+            if not todo:
+                raise UsageError(f"{word} needs a value", f"write {word} VALUE")
+            value = todo.pop(0)
+        if get_origin(annotation) is list:
+            found.setdefault(name, []).append(value)
+        elif name in found:
+            raise UsageError(f"{word} is given twice", "remove one of the two")
+        else:
+            found[name] = value
+    return found
 
 
 def group(text: str) -> typer.Typer:

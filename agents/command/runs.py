@@ -9,6 +9,7 @@ import typer
 
 from orienteer.agents.command import now
 from orienteer.agents.command import options as o
+from orienteer.agents.command.asking import asker
 from orienteer.agents.command.output import evaluations as in_words
 from orienteer.agents.command.output import note, print_json, print_report, print_run, print_table, say
 from orienteer.errors import OrienteerError
@@ -17,18 +18,22 @@ if TYPE_CHECKING:
     from orienteer.agents.runtime.config import RunReport
     from orienteer.agents.runtime.events import Event
     from orienteer.agents.runtime.method import Method
+    from orienteer.agents.runtime.session import AskSomebody
 
 _NOT_PROVEN = "not everything is proven: exit status 1 (--strict)"
 runs_app = o.group("List, show, report, resume, export, stop and remove runs.")
 
 
 def drive(
-    go: Callable[[Callable[[Event], None]], RunReport], json_: bool, kind: type[Method] | None, strict: bool = False
+    go: Callable[[Callable[[Event], None], AskSomebody | None], RunReport],
+    json_: bool,
+    kind: type[Method] | None,
+    strict: bool = False,
 ) -> NoReturn:
     """Drive a run, show its course, print its report and leave with its exit status.
 
     Args:
-        go: starts or resumes it, given who listens.
+        go: starts or resumes it, given who listens and whom to ask.
         json_: print one JSON document.
         kind: the method's class; None: find it by the report.
         strict: the exit status is 1 unless everything is proven.
@@ -41,7 +46,7 @@ def drive(
             now.run_id = event.run_id
             display(event)
 
-        report = go(listen)
+        report = go(listen, asker(display))
     kind = kind or _method(report.method)
     failed = strict and not _proven(kind, report.result)
     exit_code = report.exit_code or int(failed)
@@ -187,7 +192,12 @@ def runs_resume(
         "allow_unsafe": allow_unsafe,
     }
     overrides = {key: value for key, value in given.items() if value is not None}
-    drive(lambda listener: resume_run(run_id, overrides, listener, home_path=home, database=db), json_, None, strict)
+    drive(
+        lambda listener, ask: resume_run(run_id, overrides, listener, ask, home_path=home, database=db),
+        json_,
+        None,
+        strict,
+    )
 
 
 @runs_app.command("export")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orienteer.agents.runtime.method import (
     Ask,
+    AskPerson,
     Candidate,
     Evaluation,
     Failure,
@@ -16,6 +17,7 @@ from orienteer.agents.runtime.method import (
     Plain,
     Proposal,
     ProposalFailed,
+    Question,
     Settings,
 )
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ask",
+    "AskPerson",
     "Candidate",
     "Evaluation",
     "Failure",
@@ -33,6 +36,7 @@ __all__ = [
     "Plain",
     "Proposal",
     "ProposalFailed",
+    "Question",
     "Run",
     "Settings",
 ]

@@ -13,6 +13,8 @@ from orienteer.memory.faults import from_database
 
 #: How many checkpoints of a run are kept. A step of the loop makes four.
 KEEP = 3
+#: langgraph's channels of ``interrupt``.
+_ASKED = ("__interrupt__", "__resume__")
 #: How many new checkpoints are let pile up before old ones are removed.
 _EVERY = 16
 
@@ -56,12 +58,15 @@ class Checkpoints(SqliteSaver):
         return saved
 
     def put_writes(self, config: Any, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
-        """Keep nothing: what a task of an unfinished fan-out did is in the run database, where a resume finds it.
+        """Keep questions to a person and their answers only: what else a task of a fan-out did is in the run database.
 
         A task that runs again looks there first and has nothing to do. langgraph itself cannot promise more (a kill
         between these writes and the next checkpoint repeats the task as well), and a step is cheaper by half a
-        millisecond.
+        millisecond. Without its record of what was asked langgraph would not hand an answer on.
         """
+        asked = [write for write in writes if write[0] in _ASKED]
+        if asked:
+            super().put_writes(config, asked, task_id, task_path)
 
     def trim(self, thread_id: str) -> None:
         """Keep only the newest checkpoint of a run that has ended, and give the space back."""

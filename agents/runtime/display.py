@@ -72,6 +72,16 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
+    def pause(self) -> None:
+        """Take what is live off the terminal, for somebody to be asked something."""
+        if self._live is not None:
+            self._live.stop()
+
+    def go_on(self) -> None:
+        """Show the course again after :meth:`pause`."""
+        if self._live is not None:
+            self._live.start()
+
     def __call__(self, event: Event) -> None:
         """Take one event."""
         facts = {"run": event.run_id, "step": event.step, **event.facts}

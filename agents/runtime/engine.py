@@ -19,7 +19,7 @@ from orienteer.agents.runtime.events import Listener
 from orienteer.agents.runtime.method import Method, Settings
 from orienteer.agents.runtime.owner import alive, identity, release
 from orienteer.agents.runtime.records import find_run, report
-from orienteer.agents.runtime.session import Session
+from orienteer.agents.runtime.session import AskSomebody, Session
 from orienteer.errors import MissingPrerequisite, OrienteerError, UsageError
 from orienteer.memory.artifacts import ArtifactStore
 from orienteer.memory.catalogue import Catalogue
@@ -32,12 +32,13 @@ _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _RECORDED = ("langgraph", "openai", "SQLAlchemy", "numpy")
 
 
-def start_run(config: RunConfig, on_event: Listener | None = None) -> RunReport:
+def start_run(config: RunConfig, on_event: Listener | None = None, on_question: AskSomebody | None = None) -> RunReport:
     """Run a method from the beginning.
 
     Args:
         config: the request.
         on_event: told everything that happens, from whatever thread it happens in, one event at a time.
+        on_question: asks a person; without it a run that has a question stops there and can be resumed.
 
     Returns:
         the report of a run that ended by its own rules: ``done``, ``budget`` or ``failed``.
@@ -63,7 +64,7 @@ def start_run(config: RunConfig, on_event: Listener | None = None) -> RunReport:
                 id=run_id, method=config.method, target=config.target, seed=config.seed, status="running",
                 run_version=RUN_VERSION, config_json=dumps(document), owner_json=claim,
             )  # fmt: skip
-            session = _session(run_id, claim, config, kind, settings, place, db, on_event)
+            session = _session(run_id, claim, config, kind, settings, place, db, on_event, on_question)
             try:
                 return session.start()
             except (UsageError, MissingPrerequisite):
@@ -79,6 +80,7 @@ def resume_run(
     run_id: str,
     overrides: Mapping[str, Any] | None = None,
     on_event: Listener | None = None,
+    on_question: AskSomebody | None = None,
     *,
     home_path: str | None = None,
     database: str | None = None,
@@ -89,7 +91,7 @@ def resume_run(
     Args:
         run_id: the run, or the beginning of its id.
         overrides: changes, see :meth:`RunConfig.overridden`.
-        on_event: as in :func:`start_run`.
+        on_event, on_question: as in :func:`start_run`.
         home_path, database: where it is kept; None as for a new run.
         handle_signals: as in :class:`RunConfig`.
 
@@ -119,12 +121,12 @@ def resume_run(
         try:
             if (
                 row.status == "done"
-                and not _session(row.id, claim, config, kind, settings, place, db, None).unfinished()
+                and not _session(row.id, claim, config, kind, settings, place, db, None, None).unfinished()
             ):
                 return report(db, place, row.id)
             if not catalogue.claim(row.id, row.owner_json, claim):
                 raise _busy(catalogue.get(row.id))
-            session = _session(row.id, claim, config, kind, settings, place, db, on_event)
+            session = _session(row.id, claim, config, kind, settings, place, db, on_event, on_question)
             return session.resume(row, _changes(kept, config.document()))
         finally:
             release(claim)
@@ -145,6 +147,7 @@ def _session(
     place: Home,
     db: RunDB,
     on_event: Listener | None,
+    on_question: AskSomebody | None,
 ) -> Session:
     return Session(
         run_id=run_id,
@@ -156,6 +159,7 @@ def _session(
         db=db,
         store=ArtifactStore(place.artifacts),
         listener=on_event,
+        ask=on_question,
         versions=_versions(),
     )
 

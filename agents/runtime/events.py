@@ -17,6 +17,8 @@ Kinds (facts in parentheses):
 ``evaluation.machinery``  our machinery failed while evaluating (slot, task, candidate, message)
 ``budget.blind``          the price of the model is unknown, the cost limit cannot act (message)
 ``budget.reached``        a limit allows no more work (message)
+``question``              a person is asked (task, text)
+``answer``                what they said (task, text)
 ``run.cut``               a second signal ends the process at once; told live, not kept
 ``checkpoint.rebuilt``    the graph's checkpoint was missing or of another version; the run database took its place
 ``model.*``, others       from the model session and from methods (``run.emit``)

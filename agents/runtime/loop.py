@@ -12,16 +12,17 @@ import json
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypedDict, cast
 
+from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, Send
+from langgraph.types import Command, Send, interrupt
 
 from orienteer.agents.runtime.budget import Budget
 from orienteer.agents.runtime.events import EventLog
 from orienteer.agents.runtime.judging import Judge
-from orienteer.agents.runtime.method import Ask, Method, ProposalFailed
+from orienteer.agents.runtime.method import Ask, AskPerson, Method, Proposal, ProposalFailed
 from orienteer.agents.runtime.models import ModelFailure
 from orienteer.agents.runtime.run import PLACE, Run, ask_from, ask_of
 from orienteer.errors import BudgetReached, Interrupted, OrienteerError
@@ -233,12 +234,12 @@ class Loop:
         facts: dict[str, Any] = {"slot": slot, "task": ask.task}
         for attempt in (1, 2):
             try:
-                proposal = self.method.propose(self.run, ask)
+                proposal = self._made(ask)
                 content, notes = proposal.content, dumps(plain(proposal.notes, "notes", lenient=True))
                 if not isinstance(content, str):
                     raise TypeError(f"the content of a proposal is text, not {type(content).__name__}")
                 break
-            except OrienteerError:
+            except (OrienteerError, GraphBubbleUp):
                 raise
             except (ProposalFailed, ModelFailure) as exc:
                 self._alive()  # what fails because of a stop is no failure
@@ -264,6 +265,15 @@ class Loop:
         self.events.emit(step, "proposal.done", facts | {"candidate": candidate_id})
         self.journal.proposed(step, slot, new)
         self._status[slot] = "proposed"
+
+    def _made(self, ask: Ask) -> Proposal:
+        """Return the method's proposal, a person's answer to its question included."""
+        try:
+            return self.method.propose(self.run, ask)
+        except AskPerson as wanted:
+            # Outside the graph somebody is asked; then this node runs again and the answer is returned here.
+            answer = interrupt(asdict(wanted.question))
+        return self.method.answered(self.run, ask, str(answer))
 
     def _open_step(self, step: int) -> None:
         """Load the asks of a step once; on a resume the graph may start in the middle of it."""

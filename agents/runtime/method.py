@@ -80,6 +80,37 @@ class ProposalFailed(Exception):
         self.failure = Failure(kind, message)
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a person is asked in the middle of a run.
+
+    Attributes:
+        task: the goal it is about.
+        text: what is asked, a few lines.
+        choices: what may be answered by a word; any other text is an answer as well.
+        files: pictures and other files that show what is meant.
+        facts: plain data for other front ends than a terminal.
+    """
+
+    task: str
+    text: str
+    choices: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    facts: Plain = field(default_factory=dict)
+
+
+class AskPerson(Exception):
+    """A proposal that a person has to make; raised from ``propose``.
+
+    The run stops at this place until there is an answer (langgraph's interrupt), however often the process is ended in
+    between; the answer goes to :meth:`Method.answered`.
+    """
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question.text)
+        self.question = question
+
+
 class MachineryError(Exception):
     """Our own machinery failed (sandbox, compiler, disk), not the candidate.
 
@@ -176,6 +207,15 @@ class Method:
 
         Raises:
             ProposalFailed: there is none, and why.
+            AskPerson: a person has to say.
+        """
+        raise NotImplementedError
+
+    def answered(self, run: Run, ask: Ask, answer: str) -> Proposal:
+        """Make the candidate of a person's answer to the question that ``propose`` raised for this ask.
+
+        Raises:
+            ProposalFailed: the answer is of no use, and why.
         """
         raise NotImplementedError
 

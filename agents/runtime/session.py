@@ -8,10 +8,12 @@ import sqlite3
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+
+from langgraph.types import Command
 
 from orienteer.agents.runtime.budget import Budget
 from orienteer.agents.runtime.checkpoint import Checkpoints
@@ -19,7 +21,7 @@ from orienteer.agents.runtime.config import RunConfig, RunReport
 from orienteer.agents.runtime.events import EventLog, Listener
 from orienteer.agents.runtime.ledger import RunLedger
 from orienteer.agents.runtime.loop import RUN_VERSION, Loop, RunBroken, describe
-from orienteer.agents.runtime.method import Method, Settings
+from orienteer.agents.runtime.method import Method, Question, Settings
 from orienteer.agents.runtime.models import ModelSession, open_model
 from orienteer.agents.runtime.owner import Heartbeat
 from orienteer.agents.runtime.run import PLACE, Run
@@ -33,6 +35,9 @@ from orienteer.memory.home import Home
 from orienteer.memory.journal import Journal
 from orienteer.memory.plain import dumps, plain
 from orienteer.memory.rundb import RunDB
+
+#: Asks a person and returns the answer; None when they left. The event is set when the run is to stop.
+AskSomebody = Callable[[Question, threading.Event], str | None]
 
 #: The loop ends by its own rules; langgraph's guard against endless graphs is not wanted.
 _NO_LIMIT = 2**31
@@ -50,6 +55,7 @@ class Session:
         home: where checkpoints and the run's folder are.
         db, store: the stores.
         listener: hears all events.
+        ask: asks a person; None: nobody is there.
         versions: facts for the provenance.
     """
 
@@ -65,6 +71,7 @@ class Session:
         db: RunDB,
         store: ArtifactStore,
         listener: Listener | None,
+        ask: AskSomebody | None,
         versions: Mapping[str, Any],
     ) -> None:
         self._id = run_id
@@ -76,6 +83,9 @@ class Session:
         self._catalogue = Catalogue(db)
         self._journal = Journal(db, store, run_id)
         self._events = EventLog(self._journal, listener)
+        self._ask = ask
+        #: True once the person left a question open.
+        self._left = False
         self._versions = dict(versions)
         self._budget = Budget(config.budgets)
         #: True once something was done that is worth keeping.
@@ -222,11 +232,43 @@ class Session:
                 usable = False
                 checkpoints.delete_thread(self._id)
                 self._events.emit(first, "checkpoint.rebuilt", {})
-            graph.invoke(None if usable else start, config, durability="sync")
+            value: Any = None if usable else start
+            while True:
+                ended = graph.invoke(value, config, durability="sync")
+                asked = ended.get("__interrupt__", ())
+                if not asked:
+                    break
+                value = Command(resume=self._answers(asked))
             with suppress(StoreError, sqlite3.Error):
                 checkpoints.trim(self._id)
         finally:
             checkpoints.close()
+
+    def _answers(self, asked: Sequence[Any]) -> dict[str, str]:
+        """Return a person's answers to langgraph's interrupts, by their ids: as many as they give.
+
+        Raises:
+            Interrupted: they gave none, or nobody is there; the run waits.
+        """
+        answers: dict[str, str] = {}
+        for item in asked:
+            question = Question(**item.value)
+            answer = None
+            if self._ask is not None and not self._left:
+                self._events.emit(self.run.step, "question", {"task": question.task, "text": question.text[:500]})
+                self._journal.flush()
+                answer = self._ask(question, self.run.cancel)
+            if answer is None:
+                # What was answered already is written down first; then the run stops at what is open.
+                self._left = True
+                continue
+            self._events.emit(self.run.step, "answer", {"task": question.task, "text": answer[:500]})
+            answers[item.id] = answer
+        if not answers:
+            if not self.run.cancel.is_set():
+                self._beat.reason = f"waits for an answer on {Question(**asked[0].value).task}"
+            raise Interrupted(f"run {self._id} waits for an answer", self._hint)
+        return answers
 
     def _open_checkpoints(self) -> Checkpoints:
         path = self._home.checkpoints

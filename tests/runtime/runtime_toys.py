@@ -162,7 +162,10 @@ def drive(request: dict) -> None:
         answer = {"status": report.status, "id": report.id, "reason": report.reason}
     except OrienteerError as exc:
         answer = {"error": type(exc).__name__, "text": str(exc), "code": exc.exit_code}
-    Path(request["answer"]).write_text(json.dumps(answer))
+    # Whole or not at all: the process may be killed here too.
+    place = Path(request["answer"])
+    place.with_suffix(".part").write_text(json.dumps(answer))
+    place.with_suffix(".part").replace(place)
 
 
 def serve() -> None:
