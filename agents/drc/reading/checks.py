@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 
 from orienteer.agents.drc.reading.phrases import Chosen
-from orienteer.agents.drc.reading.sentence import Statement
+from orienteer.agents.drc.reading.statement import Statement
 from orienteer.agents.drc.reading.terms import Term
 from orienteer.agents.drc.reading.words import Bound, Quantity, decimal_text
 from orienteer.errors import UsageError
@@ -73,6 +73,7 @@ _SIDES = {
     "two opposite": ["two_opposite_sides_allowed"],
     "one of two adjacent": ["one_side_allowed", "two_opposite_sides_allowed"],
     "three": ["one_side_allowed"],
+    "one": ["one_side_allowed", "two_sides_allowed", "three_sides_allowed"],
 }
 
 
@@ -95,10 +96,10 @@ def check(statement: Statement, roles: Sequence[Chosen], inner_of: Callable[[Ter
     a = roles[0].term
     b = roles[1].term if len(roles) > 1 else a
     makers = {
-        "width": _width, "space": _space, "separation": _separation, "wide space": _wide_space, "enclosure": _enclosure,
-        "extension": _extension, "overlap": _overlap, "area": _area, "hole area": _area, "size": _size, "length": _length,
-        "inside": _inside, "apart": _apart, "contains": _contains, "absent": _absent, "angle": _angle, "rectangle": _rectangle,
-        "grid": _grid, "density": _density,
+        "width": _width, "space": _space, "separation": _separation, "wide space": _wide_space,
+        "enclosure": _enclosure, "extension": _extension, "overlap": _overlap, "area": _area, "hole area": _area,
+        "size": _size, "length": _length, "inside": _inside, "apart": _apart, "contains": _contains, "absent": _absent,
+        "angle": _angle, "rectangle": _rectangle, "grid": _grid, "density": _density,
     }  # fmt: skip
     dims: Dimensions = {}
     if statement.extra.get("butting") == "allowed" and len(roles) > 1:

@@ -27,7 +27,7 @@ pplus pp psdm psd pimp pselect psel pdiffimplant
 nplus np nsdm nsd nimp nselect nsel
 sab salblk salblock rpo silblock sblk sblkimp sabdraw salicideblock silicideblock
 resistor res resist
-dualgate dg thickgateox tgo thickox thickoxide hvox gox2 dgo
+dualgate dg hvi thickgateox tgo thickox thickoxide hvox gox2 dgo
 esd
 li li1 localinterconnect
 pad passivation pass pv opening
@@ -48,6 +48,7 @@ tap
 _CONCEPT = {word: line.split()[0] for line in _SYNONYMS.strip().splitlines() for word in line.split()}
 #: Spellings in more than one word, made one word before the phrase is cut. Order counts.
 _JOINED = (
+    (r"\b(\w+) (?:on|over) field(?: oxide)?\b", r"field \1"),
     (r"\b(?:salicide|silicide|resist(?:or)? protect(?:ion)?)[ -]?(?:oxide )?block(?:ing|age)?\b|\bresist protect oxide\b", "sab"),
     (r"\b(?:dual|thick)[ -]?(?:gate)?[ -]?(?:oxide|ox)\b|\bdual[ -]gate\b", "dualgate"),
     (r"\bdeep[ -]?n[ -]?well\b", "dnwell"),
@@ -63,99 +64,15 @@ _JOINED = (
     (r"\bburied (?:layer )?n\b|\bn[ -]?buried layer\b", "nbulay"),
 )  # fmt: skip
 #: Words that name no layer.
-FILLERS = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "any",
-        "all",
-        "each",
-        "every",
-        "two",
-        "both",
-        "adjacent",
-        "neighbouring",
-        "neighboring",
-        "parallel",
-        "layer",
-        "layers",
-        "region",
-        "regions",
-        "area",
-        "areas",
-        "shape",
-        "shapes",
-        "polygon",
-        "polygons",
-        "feature",
-        "features",
-        "line",
-        "lines",
-        "drawn",
-        "drawing",
-        "implant",
-        "implants",
-        "edge",
-        "edges",
-        "mask",
-        "pattern",
-        "patterns",
-        "structure",
-        "structures",
-        "geometry",
-        "geometries",
-        "object",
-        "objects",
-        "its",
-        "their",
-        "same",
-        "different",
-        "own",
-        "with",
-        "of",
-        "for",
-        "itself",
-        "themselves",
-        "side",
-        "sides",
-        "between",
-        "device",
-        "devices",
-        "external",
-        "exterior",
-        "inner",
-        "outer",
-        "single",
-        "minimum",
-        "maximum",
-        "min",
-        "max",
-        "other",
-        "another",
-        "being",
-        "is",
-        "are",
-        "islands",
-        "island",
-        "interconnect",
-        "wire",
-        "wires",
-        "piece",
-        "pieces",
-        "part",
-        "parts",
-        "portion",
-        "terminal",
-        "electrode",
-        "define",
-        "defined",
-        "definition",
-        "to",
-        "by",
-        "at",
-    ]
-)
+_FILLERS = """
+    a an the any all each every two both adjacent neighbouring neighboring parallel layer layers region
+    regions area areas shape shapes polygon polygons feature features line lines drawn drawing implant
+    implants edge edges mask pattern patterns structure structures geometry geometries object objects its
+    their own of itself themselves side sides device devices external exterior inner outer single minimum
+    maximum min max other another being is are islands island interconnect wire wires piece pieces part parts
+    portion terminal electrode define defined definition
+"""
+FILLERS = frozenset(_FILLERS.split())
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ from orienteer.agents.drc.reading.layers import FILLERS, Lexicon, features, join
 from orienteer.agents.drc.reading.terms import Term, named
 from orienteer.agents.drc.reading.words import Quantity
 
+#: Words that join phrases: a layer's name does not hold them.
+_NOT_IN_NAMES = frozenset(("for", "to", "from", "with", "by", "at", "between", "than", "when", "if", "which", "that"))
 #: Most terms kept for one phrase.
 _MOST = 6
 #: Polygon relations: what the words say, the calls they may mean and how probable each is.
@@ -116,9 +118,9 @@ class Phrases:
             raise Unreadable(phrase)
         try:
             terms = self._masked(text, groups)
-        except Unreadable:
+        except Unreadable as error:
             terms = []
-            failed: Unreadable | None = Unreadable(phrase)
+            failed: Unreadable | None = error
         else:
             failed = None
         # A layer that the task defines for this rule often is the whole phrase: "comp (except substrate tap)" is comp_dv.
@@ -240,6 +242,8 @@ class Phrases:
             raise Unreadable(text)
         if words[0] == "unrelated" or words[0] == "non-related":
             return [replace(c, unrelated=True) for c in self.read(" ".join(words[1:]))]
+        if set(words) & _NOT_IN_NAMES:
+            raise Unreadable(" ".join(words))
         phrase = " ".join(words)
         device = self._device(phrase)
         matches = [m for m in self.lexicon.match(phrase) if m.score >= 0.45]

@@ -10,9 +10,10 @@ from itertools import product
 
 from orienteer.agents.drc.reading.checks import Option, Part, check
 from orienteer.agents.drc.reading.definitions import Layers, layers_of
-from orienteer.agents.drc.reading.layers import Lexicon
+from orienteer.agents.drc.reading.layers import Lexicon, features
 from orienteer.agents.drc.reading.phrases import Chosen, Phrases, Unreadable
-from orienteer.agents.drc.reading.sentence import Statement, statements
+from orienteer.agents.drc.reading.sentence import clauses, statements
+from orienteer.agents.drc.reading.statement import Statement
 from orienteer.agents.drc.reading.terms import Term, named, ruby_string, variable
 from orienteer.environments.layout.tasks import Rule, RuleTask
 from orienteer.errors import UsageError
@@ -105,9 +106,43 @@ def readings(task: RuleTask, most: int = 8) -> list[Reading]:
 
 def _rule_readings(rule: Rule, context: _Context) -> list[_RuleReading]:
     """All readings of one rule, weights normalised, best first, texts distinct."""
+    several = clauses(rule.text)
+    if len(several) == 1:
+        return _clause_readings(rule.text, context)[0]
+    read: list[list[_RuleReading]] = []
+    subject = ""
+    try:
+        for clause in several:
+            found, subject = _clause_readings(clause, context, subject)
+            read.append(found)
+    except UsageError as error:
+        try:
+            return _clause_readings(rule.text, context)[0]
+        except UsageError:
+            raise error from None
+    if any(r.parts[0].kind in ("antenna", "global density") for found in read for r in found):
+        raise UsageError("a density or antenna rule stands with another rule in one sentence", "write two rules")
+    made = []
+    for weight, picked in _combined(read):
+        choices = {f"{key} ({i})": value for i, r in enumerate(picked, 1) for key, value in r.choices.items()}
+        form = " and ".join(dict.fromkeys(r.form for r in picked))
+        why = tuple(w for r in picked for w in r.why)
+        made.append(_RuleReading(form, choices, why, weight, tuple(p for r in picked for p in r.parts)))
+        if len(made) == _KEPT:
+            break
+    return made
+
+
+def _clause_readings(text: str, context: _Context, subject: str = "") -> tuple[list[_RuleReading], str]:
+    """Readings of a sentence that is one rule, and the phrase of its first layer.
+
+    ``subject`` is the phrase of the clause before, for a clause that names no layer.
+    """
     found: list[_RuleReading] = []
     failed: UsageError | None = None
-    read, words = statements(rule.text)
+    read, words = statements(text)
+    if subject:
+        read = [replace(s, roles=(subject, *s.roles[1:])) if not features(s.roles[0]) else s for s in read]
     phrases = Phrases(context.lexicon, context.layers.variables, words.quantities)
     for statement in read:
         try:
@@ -126,7 +161,7 @@ def _rule_readings(rule: Rule, context: _Context) -> list[_RuleReading]:
         key = _expression(list(reading.parts)).code
         if key not in best:
             best[key] = replace(reading, weight=reading.weight / total)
-    return list(best.values())[:_KEPT]
+    return list(best.values())[:_KEPT], read[0].roles[0]
 
 
 def _statement_readings(statement: Statement, phrases: Phrases, context: _Context) -> list[_RuleReading]:
@@ -235,8 +270,6 @@ def _role(phrase: str, phrases: Phrases, context: _Context) -> list[Chosen]:
 
 
 def _only_fillers(phrase: str) -> bool:
-    from orienteer.agents.drc.reading.layers import features
-
     return not features(phrase)
 
 
@@ -299,7 +332,8 @@ def _antenna(statement: Statement, phrases: Phrases, context: _Context) -> _Rule
             raise UsageError(
                 "the antenna rule of a metal needs a contact layer between it and the poly", "give that layer too"
             ) from None
-        steps = f"connect({gate.code}, {poly.code})\nconnect({poly.code}, {contact.code})\nconnect({contact.code}, {conductor.code})"
+        pairs = ((gate, poly), (poly, contact), (contact, conductor))
+        steps = "\n".join(f"connect({a.code}, {b.code})" for a, b in pairs)
         names = gate.names | poly.names | contact.names | conductor.names
     code = f"{steps}\n|antenna_check({gate.code}, {conductor.code}, {ratio})"
     why = (f"antenna: at most {ratio} of {conductor.code} to {gate.code}", "no diodes, areas as drawn")

@@ -53,7 +53,7 @@ _LEFT: tuple[tuple[str, str, bool], ...] = (
     ),
     (rf"{_MORE}(?: than)?|>|exceed(?:s|ing)?", "min", True),
     (rf"{_LESS}(?: than)?|<", "max", True),
-    (r"exactly|fixed(?: at| to)?|equal(?:s)?(?: to)?|precisely|only|==?", "exact", False),
+    (r"exactly|fixed(?: at| to)?|equal to|precisely", "exact", False),
 )
 _RIGHT: tuple[tuple[str, str], ...] = (
     (rf"or {_MORE}|and {_MORE}|minimum|min\b", "min"),
