@@ -95,7 +95,7 @@ class Run:
         except BaseException as error:
             self.cause, self.error = ExitCause.SANDBOX_ERROR, f"{type(error).__name__}: {error}"
             self.sinks: list[Sink] = []
-            for fd in (stdin, *fds):
+            for fd in (plan.stdin, *fds):
                 os.close(fd)
             return
         self.nested = nested
@@ -116,7 +116,7 @@ class Run:
         sys.stderr.flush()
         self.began = time.monotonic()
         self.pid = job.start(plan)
-        for fd in {stdin, plan.stdin, plan.stdout, plan.stderr, plan.status, plan.result, *fds}:
+        for fd in (plan.stdin, plan.stdout, plan.stderr, plan.status, plan.result, *fds):
             os.close(fd)
         self._watch()
         self._clean_up()
@@ -137,10 +137,9 @@ class Run:
         names = list(header["files"])
         if header.get("streams"):
             # Named pipes that the caller holds open and removes once we have them: no job finds them by name.
-            plan.stdin, plan.stdout = (
-                os.open(header["streams"][0], os.O_RDONLY),
-                os.open(header["streams"][1], os.O_WRONLY),
-            )
+            os.close(plan.stdin)
+            plan.stdin = os.open(header["streams"][0], os.O_RDONLY)
+            plan.stdout = os.open(header["streams"][1], os.O_WRONLY)
             return
         _write_all(plan.stdin, blobs[0])
         os.lseek(plan.stdin, 0, os.SEEK_SET)

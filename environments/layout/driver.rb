@@ -170,13 +170,15 @@ class Run
     DRC::Kept.put(@input, @layout)
     DRC::SubCategories.of.clear
     @deck = DRC::Deck.new
+    @text = included(@text)
     ended = evaluate
     return ended if ended
     rdb = @deck.engine.instance_variable_get(:@output_rdb)
     rdb = nil unless rdb && here?(@deck.engine.instance_variable_get(:@output_rdb_file))
     said = rdb ? report(rdb) : nil
     # Saving costs as much as a small check: only where it is wanted.
-    @deck.engine.instance_variable_set(:@output_rdb_file, nil) if rdb && !@flags.include?("r")
+    # A report to elsewhere is none, and there is nowhere else to write to.
+    @deck.engine.instance_variable_set(:@output_rdb_file, nil) unless rdb && @flags.include?("r")
     @deck.engine._finish
     return ["ok", @flags.include?("r") ? File.binread($output) : "", *said] if said
     # The deck wrote it without the engine, or the engine before a `target`.
@@ -194,6 +196,18 @@ class Run
     e.success? ? nil : ["error", "the deck ended with exit status #{e.status}", line(e)]
   rescue Exception => e # rubocop:disable Lint/RescueException
     failure(e)
+  end
+
+  # KLayout puts the text of other files in the place of `# %include FILE` before Ruby sees it.
+  def included(text, depth = 0)
+    return text unless text.include?("%include")
+    raise "files include each other without end" if depth > 20
+    text.lines.map do |line|
+      file = line[/\A\s*#\s*%include\s+(.*?)\s*\z/, 1]
+      next line unless file
+      raise "%include #{file}: no such file in the sandbox" unless File.file?(file)
+      included(File.read(file), depth + 1)
+    end.join
   end
 
   def here?(file)
@@ -226,6 +240,8 @@ class Run
   def failure(error)
     kind = limit?(error) ? "limit" : "error"
     text = error.message.to_s.lines.map(&:strip).reject(&:empty?).first.to_s[0, 400]
+    # What an object says of itself is long and not the same twice.
+    text = text.sub(/ for (#<|DRCEngine|main).*/m, "") if error.is_a?(NameError)
     name = error.class.name
     text = "#{name}: #{text}" unless %w[RuntimeError SyntaxError].include?(name)
     [kind, text, line(error)]

@@ -21,6 +21,7 @@ _NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _POINT = re.compile(rf"({_NUMBER})\s*,\s*({_NUMBER})")
 _PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _PATH_END = re.compile(r"\)\s*(?:w=|bx=|ex=|r=)")
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
 #: Prefix in the file: kind here.
 _KINDS = {"polygon": "polygon", "box": "box", "edge": "edge", "edge-pair": "edge-pair", "path": "path"}
 _WORDS = {"text": "value", "float": "value", "label": "text"}
@@ -85,13 +86,25 @@ def _joined(points: Points) -> str:
 def _quoted(name: str) -> str:
     if _PLAIN.fullmatch(name):
         return name
-    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    named = {9: "\\t", 10: "\\n", 13: "\\r", 39: "\\'", 92: "\\\\"}
+    return "'" + "".join(named.get(b, chr(b) if 32 <= b < 127 else f"\\{b:03o}") for b in name.encode()) + "'"
 
 
 def _unquoted(text: str) -> str:
     if len(text) < 2 or text[0] != text[-1] or text[0] not in "'\"":
         return text
-    return re.sub(r"\\(.)", r"\1", text[1:-1])
+    if "\\" not in text:
+        return text[1:-1]
+    # Bytes beyond ASCII stand as three octal digits.
+    plain = _ESCAPE.sub(_escaped, text[1:-1].encode("utf-8", "surrogatepass"))
+    return plain.decode("utf-8", "replace")
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    code = match.group(1)
+    if code.isdigit():
+        return bytes([int(code, 8) & 0xFF])
+    return {b"n": b"\n", b"r": b"\r", b"t": b"\t"}.get(code, code)
 
 
 def split_path(path: str) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class LayoutShelf:
         Raises:
             OSError: it cannot be read or copied.
         """
-        with self._lock, open(source, "rb", opener=_opener) as file:  # noqa: PTH123 - Path.open has no opener
+        with self._lock, open(source, "rb", opener=_opener) as file:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
                 raise OSError(0, "it is no regular file")

@@ -6,43 +6,40 @@ docs/decks.md). Whatever a deck does, it can only spoil its own runs.
 
 from __future__ import annotations
 
-import re
+import logging
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from orienteer.environments.execution.conversation import Conversation
 from orienteer.environments.execution.limits import ExitCause, Limits
 from orienteer.environments.execution.sandbox import Sandbox
 from orienteer.environments.execution.session import SandboxFault
+from orienteer.environments.layout.cache import ResultCache
+from orienteer.environments.layout.ended import NO_REPORT, Answer, death, said_line
 from orienteer.environments.layout.finding import Installation
+from orienteer.environments.layout.installed import MEMORY_MB, InstalledRunner
 from orienteer.environments.layout.rdb import merged, read_report, read_value
 from orienteer.environments.layout.results import DeckResult, RunStatus, Violation
+from orienteer.environments.layout.shelf import Shelved
 from orienteer.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 _DRIVER = Path(__file__).with_name("driver.rb")
 #: How long the server may take to start, and to load one layout, seconds.
 START_S = 120.0
 LOAD_S = 600.0
 #: How much longer than a run's own time-out the server may be silent.
-PATIENCE_S = 20.0
+PATIENCE_S = 10.0
 #: What kept layouts may add to the server's memory before the oldest is dropped, MiB.
 KEEP_MB = 128
 #: No answer is larger.
 _LARGEST = 600 << 20
-_ADDRESS = re.compile(r":0x[0-9a-f]{4,}")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One run as the server tells it: its place in the request, the result, and the report file where asked for."""
-
-    index: int
-    result: DeckResult
-    report: bytes = b""
+#: So many deaths of a server that nothing can be blamed for end a request.
+_STRIKES = 2
 
 
 class ServerDied(Exception):
@@ -105,9 +102,8 @@ class Server:
             end = self._talk.wait_end(2)
             lines = str(end.get("stderr", "")).strip().splitlines()
             self.close()
-            said = next(
-                (line for line in lines if line.startswith("ERROR")), (lines or [end.get("error") or error])[-1]
-            )
+            last = lines[-1] if lines else str(end.get("error") or error)
+            said = next((line for line in lines if line.startswith("ERROR")), last)
             raise SandboxFault(f"strmrun does not start: {said}") from None
         except BaseException:
             self.close()
@@ -177,7 +173,7 @@ class Server:
         if kind == b"timeout":
             return Answer(index, self._result(RunStatus.TIMEOUT, "the run took longer than its time-out", None, cpu))
         if kind == b"died":
-            return Answer(index, self._result(*_death(rest[1].decode()), None, cpu))
+            return Answer(index, self._result(*death(rest[1].decode()), None, cpu))
         try:
             return self._said(index, unpacked(rest[1]), cpu, geometry)
         except (ValueError, IndexError, struct.error):
@@ -245,32 +241,6 @@ class Server:
         said = (lines or [str(end.get("error", ""))])[-1][:200]
         message = "the deck ended the server that ran it" if running >= 0 else f"the server ended: {said}"
         return ServerDied(RunStatus.CRASH, message, loading, running)
-
-
-NO_REPORT = "the deck ended without report(..., $output)"
-
-
-def said_line(text: bytes | str) -> str:
-    """Return what a deck's error says as one line that is the same in every run (no addresses)."""
-    plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    plain = "".join(c if c.isprintable() else " " for c in plain)
-    return " ".join(_ADDRESS.sub("", plain).split())[:400]
-
-
-def _death(how: str) -> tuple[RunStatus, str]:
-    """Return status and message for the way a child died."""
-    word, _, number = how.partition(" ")
-    if word == "signal":
-        if number == "24":
-            return RunStatus.TIMEOUT, "the deck used more processor time than its time-out"
-        if number == "25":
-            return RunStatus.LIMIT, "the deck wrote a larger file than the sandbox allows"
-        return RunStatus.CRASH, f"the process of the deck died of signal {number}"
-    if word == "exit" and number == "0":
-        return RunStatus.NO_REPORT, "the deck ended its process (exec, exit!) before its report was saved"
-    if word == "exit":
-        return RunStatus.ERROR, f"the deck ended its process with exit status {number}"
-    return RunStatus.CRASH, "the deck wrote something that is no result in the result's place"
 
 
 def _packed(fields: Sequence[bytes]) -> bytes:
@@ -354,3 +324,88 @@ class Servers:
         for server in busy:
             server.close()
         return sum(server.finish() for server in idle)
+
+
+class StrmrunRunner(InstalledRunner):
+    """KLayout's engine in servers that fork a child per deck (or per run)."""
+
+    name = "strmrun"
+
+    def __init__(
+        self,
+        installation: Installation,
+        engine: Path,
+        sandbox: Sandbox,
+        why: str,
+        timeout_s: float,
+        isolate: str,
+        store: ResultCache | None,
+        workers: int,
+        cancel: threading.Event | None,
+        memory_mb: int = MEMORY_MB,
+    ) -> None:
+        super().__init__(installation, sandbox, why, timeout_s, store, workers, cancel, memory_mb)
+        self._isolate = isolate
+        #: Processor seconds of the servers with all their children; known after :meth:`close`.
+        self.servers_cpu_s = 0.0
+        self._servers = Servers(
+            lambda: Server(installation, engine, sandbox, self._layouts.folder, memory_mb=memory_mb, check=self._check),
+            workers,
+        )
+
+    def peak_mb(self) -> float | None:
+        """Return the largest peak memory of a server with its children, MiB; None where nothing counts it."""
+        return self._servers.peak_mb()
+
+    def close(self) -> None:
+        """End the servers and remove the copies."""
+        self.servers_cpu_s += self._servers.close()
+        super().close()
+
+    def _kind(self) -> str:
+        return f"{self.name}/{self._isolate}"
+
+    def _execute(self, deck: str, layouts: Sequence[Shelved], geometry: bool, report: bool) -> list[Answer]:
+        left = list(range(len(layouts)))
+        answers: list[Answer] = []
+        strikes = 0
+        while left:
+            self._check()
+            batch = list(left)
+
+            def answered(index: int, result: DeckResult, data: bytes = b"", batch: list[int] = batch) -> None:
+                place = batch[index]
+                left.remove(place)
+                answers.append(Answer(place, result, data))
+
+            try:
+                server = self._servers.take()
+            except SandboxFault as fault:
+                return [*answers, *(Answer(place, self._failed(RunStatus.MACHINERY, str(fault))) for place in left)]
+            healthy = False
+            try:
+                paths = [layouts[place].path for place in batch]
+                for answer in server.run(
+                    deck, paths, timeout_s=self._timeout_s, isolate=self._isolate, geometry=geometry, report=report
+                ):
+                    answered(answer.index, answer.result, answer.report)
+                healthy = True
+                if left:  # the server forgot something
+                    strikes += 1
+            except ServerDied as death:
+                if death.running >= 0:
+                    answered(death.running, self._failed(death.status, death.message))
+                elif death.loading >= 0:
+                    answered(
+                        death.loading,
+                        self._failed(RunStatus.BAD_LAYOUT, f"reading it ended the server: {death.message}"),
+                    )
+                else:
+                    strikes += 1
+                    log.warning("a server of decks ended between runs: %s", death.message)
+            finally:
+                self._servers.give(server, healthy=healthy)
+            if strikes > _STRIKES:
+                message = "the server of decks ends again and again"
+                return [*answers, *(Answer(place, self._failed(RunStatus.MACHINERY, message)) for place in left)]
+        return answers
