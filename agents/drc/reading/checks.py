@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 
+from orienteer.agents.drc.reading.layers import features
 from orienteer.agents.drc.reading.phrases import Chosen
 from orienteer.agents.drc.reading.statement import Statement
 from orienteer.agents.drc.reading.terms import Term
@@ -208,6 +209,32 @@ def _space(s: Statement, a: Term, b: Term) -> Check:
     )
 
 
+#: Pairs of layers that overlap in good layouts; implants, wells and markers overlap anything.
+_CROSSING = """
+poly active, gate active, gate poly, contact active, contact poly, contact metal, contact li, contact tap, via metal,
+via contact, mcon metal, mcon li, li poly, li active, metal poly, metal active, metal li, metal metal
+"""
+_CROSSING_PAIRS = [frozenset(pair.split()) for pair in _CROSSING.split(",")]
+_OVER_ALL = frozenset(
+    ("nplus", "pplus", "nwell", "pwell", "dnwell", "dpwell", "marker", "dualgate", "lvtn", "hvtp", "nbulay")
+)
+
+
+def crosses_by_design(a: str, b: str) -> bool:
+    """Say whether good layouts hold overlaps of what two phrases name, so that a rule of their space leaves them out.
+
+    A device ("poly resistor") is not the layer that it is made of: it crosses nothing.
+    """
+    one, two = (({f for f in features(p) if f[0] not in "#~"}) for p in (a, b))
+    if {"resistor", "sab", "capacitor", "inductor", "diode", "fuse"} & (one | two):
+        return False
+    first, second = one & _OVER_ALL, two & _OVER_ALL
+    if first or second:
+        # Active in a well and active outside: "n+ active to p+ active" names layers, not implants.
+        return bool((first and first == one) or (second and second == two))
+    return one == two or any({x, y} == pair for x in one for y in two for pair in _CROSSING_PAIRS)
+
+
 def _separation(s: Statement, a: Term, b: Term) -> Check:
     if s.bound.kind != "min":
         raise UsageError(
@@ -219,10 +246,16 @@ def _separation(s: Statement, a: Term, b: Term) -> Check:
             Option("not_outside", 0.2, "polygons that overlap are violations, whole"),
             Option("none", 0.05, "overlaps are left to other rules"),
         ]
+    elif crosses_by_design(*s.roles) or s.extra.get("butting") or "unrelated" in " ".join(s.roles):
+        overlap = [
+            Option("none", 0.72, "layers that overlap are not measured"),
+            Option("and", 0.2, "an overlap is a violation too"),
+            Option("not_outside", 0.08, "polygons that overlap are violations, whole"),
+        ]
     else:
         overlap = [
-            Option("none", 0.7, "layers that overlap are not measured"),
-            Option("and", 0.22, "an overlap is a violation too"),
+            Option("and", 0.5, "an overlap is a violation too: these layers never cross by design"),
+            Option("none", 0.42, "layers that overlap are not measured"),
             Option("not_outside", 0.08, "polygons that overlap are violations, whole"),
         ]
 

@@ -256,6 +256,9 @@ class Phrases:
         if both:
             return both
         if not good:
+            close = self._misspelt(words)
+            if close:
+                return close
             lost = matches[0].unread if matches else tuple(w for w in words if w not in FILLERS)
             raise Unreadable(" ".join(lost) or phrase)
         best = good[0].score
@@ -271,6 +274,17 @@ class Phrases:
                 terms.append(Chosen(named(self.variables[match.name]), weight, note, unread=match.unread))
         total = sum(t.weight for t in terms)
         return [replace(t, weight=t.weight / total) for t in terms]
+
+    def _misspelt(self, words: list[str]) -> list[Chosen]:
+        """A word one letter away from the name of one layer only is taken for it, and the reading says so."""
+        found = []
+        for i, word in enumerate(words):
+            near = [n for n in self.lexicon.names if len(word) >= 4 and _one_letter_off(word, n.lower())]
+            if len(near) == 1:
+                rest = [*words[:i], near[0], *words[i + 1 :]]
+                read = [m for m in self.lexicon.match(" ".join(rest)) if m.name == near[0] and not m.unread]
+                found += [Chosen(named(self.variables[m.name]), 1.0, f'"{word}" taken for {m.name}') for m in read]
+        return found[:1]
 
     def _both(self, words: list[str]) -> list[Chosen]:
         """Words of two layers side by side name their intersection ("n+ active")."""
@@ -314,6 +328,17 @@ class Phrases:
         if term is None:
             return []
         return [Chosen(term, 1.0, f'"{phrase}" read as {term.code}')]
+
+
+def _one_letter_off(one: str, two: str) -> bool:
+    """Whether one insertion, deletion or exchange of a letter makes a word the other."""
+    if abs(len(one) - len(two)) > 1 or one == two:
+        return False
+    short, long = sorted((one, two), key=len)
+    for i in range(len(long)):
+        if long[:i] + long[i + 1 :] == (short if len(short) < len(long) else short[:i] + short[i + 1 :]):
+            return True
+    return False
 
 
 def _mask(text: str) -> tuple[str, list[str]]:

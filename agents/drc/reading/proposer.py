@@ -322,20 +322,19 @@ def _antenna(statement: Statement, phrases: Phrases, context: _Context) -> _Rule
     assert statement.limit is not None
     ratio = statement.limit.ruby
     poly = phrases.read("poly")[0].term
-    if conductor.names == poly.names:
-        steps = f"connect({gate.code}, {poly.code})"
-        names = gate.names | poly.names
-    else:
+    pairs = [("GATE", poly.code)]
+    names = gate.names | poly.names | conductor.names
+    if conductor.names != poly.names:
         try:
             contact = phrases.read("contact")[0].term
         except Unreadable:
             raise UsageError(
                 "the antenna rule of a metal needs a contact layer between it and the poly", "give that layer too"
             ) from None
-        pairs = ((gate, poly), (poly, contact), (contact, conductor))
-        steps = "\n".join(f"connect({a.code}, {b.code})" for a, b in pairs)
-        names = gate.names | poly.names | contact.names | conductor.names
-    code = f"{steps}\n|antenna_check({gate.code}, {conductor.code}, {ratio})"
+        pairs += [(poly.code, contact.code), (contact.code, conductor.code)]
+        names |= contact.names
+    steps = [f"connect({a}, {b})" for a, b in pairs]
+    code = f"{gate.code}|" + "\n".join([*steps, f"antenna_check(GATE, {conductor.code}, {ratio})"])
     why = (f"antenna: at most {ratio} of {conductor.code} to {gate.code}", "no diodes, areas as drawn")
     return _RuleReading(
         "antenna", {"conductor": conductor.code}, why, statement.weight, (Part("antenna", Term(code, names)),)
@@ -355,8 +354,9 @@ def _deck(task: RuleTask, layers: Layers, picked: Sequence[_RuleReading]) -> str
             used |= part.term.names
         only = reading.parts[0]
         if only.kind == "antenna":
-            steps, call = only.term.code.split("\n|")
-            lines += [steps, f"{result} = {call}", output]
+            gate, steps = only.term.code.split("|")
+            lines += [f"{result}_gate = {gate}", steps.replace("GATE", f"{result}_gate"), output]
+            lines[-2] = lines[-2].replace("antenna_check", f"{result} = antenna_check")
         elif only.kind == "global density":
             code, low, high = only.term.code.split("|")
             lines += [
@@ -373,7 +373,9 @@ def _deck(task: RuleTask, layers: Layers, picked: Sequence[_RuleReading]) -> str
                 lines.append(f"{names[-1]} = {part.polygons().code}")
             lines += [f"{result} = {names[0]}" + "".join(f".or({n})" for n in names[1:]), output]
     below = set().union(*(layers.drawn_under(v) for v in used)) if used else set()
-    head = ["source($input)", f"report({ruby_string(task.title or task.id or 'Design rules')}, $output)", ""]
+    head = ["source($input)", f"report({ruby_string(task.title or task.id or 'Design rules')}, $output)"]
+    # Connections can be followed in hierarchical layers only.
+    head += ["deep", ""] if any(p.kind == "antenna" for r in picked for p in r.parts) else [""]
     for name, variable_name in layers.variables.items():
         if variable_name not in below:
             continue
