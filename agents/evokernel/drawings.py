@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from orienteer.agents.evokernel.course import WORDS, Attempt, Course
-from orienteer.agents.evokernel.markup import esc
+from orienteer.agents.markup import esc
 
 #: What a rejected attempt's mark says of its class.
 LETTERS = {

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orienteer.agents.evokernel import results
-from orienteer.agents.evokernel.markup import esc, facts, table
 from orienteer.agents.evokernel.telling import share_of_floor
+from orienteer.agents.markup import esc, facts, table
 from orienteer.agents.plainly import GATE_MARKS
 
 

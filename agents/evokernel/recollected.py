@@ -7,7 +7,7 @@ from typing import Any
 
 from orienteer.agents.evokernel import drawings
 from orienteer.agents.evokernel.course import Course
-from orienteer.agents.evokernel.markup import esc, table
+from orienteer.agents.markup import esc, table
 
 #: Most items that are shown with their course.
 _MOST = 400

@@ -7,17 +7,13 @@ scripts and everything outside.
 
 from __future__ import annotations
 
-import base64
 import difflib
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from orienteer.agents.evokernel import drawings, results
 from orienteer.agents.evokernel.course import FAST, WORDS, Attempt, Course, courses, groups
 from orienteer.agents.evokernel.judged import gates, latency_of
-from orienteer.agents.evokernel.markup import code, diff, esc, facts, folded, table
 from orienteer.agents.evokernel.recollected import remembered
 from orienteer.agents.evokernel.telling import (
     advice,
@@ -28,14 +24,13 @@ from orienteer.agents.evokernel.telling import (
     value,
     warnings,
 )
+from orienteer.agents.markup import code, diff, esc, facts, folded, table, whole
 from orienteer.agents.plainly import clock
 from orienteer.evaluators.kernel import rejections
 
 #: All differences between attempts together, and those of one task, in characters.
 _DIFFS, _TASK_DIFFS = 3_000_000, 60_000
 _LONGEST_SOURCE = 60_000
-#: Files of this package.
-_STYLE = Path(__file__).parent / "templates" / "report.css"
 
 Read = Callable[[str], str]
 
@@ -48,8 +43,6 @@ def page(document: Mapping[str, Any], read: Read) -> str:
         read: returns the text of an artifact; a note in brackets where it is lost.
     """
     found = courses(document)
-    style = _STYLE.read_text(encoding="utf-8")
-    policy = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     anchors = {item["id"]: f"m{i}" for i, item in enumerate(document.get("memory", {}).get("items", ()), 1)}
     parts = [
         _head(document, found),
@@ -59,15 +52,7 @@ def page(document: Mapping[str, Any], read: Read) -> str:
         *_tasks(document, found, read, anchors),
         remembered(document, found, anchors),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="default-src &#x27;none&#x27;; style-src '
-        f'&#x27;sha256-{policy}&#x27;; base-uri &#x27;none&#x27;; form-action &#x27;none&#x27;">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{esc(document['method'])} {esc(document['id'])}</title>\n<style>{style}</style></head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
-    )
+    return whole(f"{document['method']} {document['id']}", parts)
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------

@@ -116,6 +116,14 @@ class Run:
         found: dict[str, Any] | None = None if row is None else json.loads(row.state_json)
         return found
 
+    def state_before(self) -> dict[str, Any]:
+        """Return the state that the current step works on: what ``plan`` was given."""
+        row = self._journal.state(self.step - 1)
+        if row is None:
+            raise RuntimeError(f"the state before step {self.step} is not in the database")
+        found: dict[str, Any] = json.loads(row.state_json)
+        return found
+
     def rng(self, *labels: str | int) -> random.Random:
         """Return a generator derived from the seed and the labels alone.
 

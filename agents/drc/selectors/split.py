@@ -56,7 +56,7 @@ class Split:
             return winner(book, deck, "sure", **facts)
         if len(asked) >= self.budget:
             return winner(book, deck, "budget", **facts)
-        if asked and not asked[-1].expected:
+        if asked and asked[-1].failure:
             return winner(book, deck, "nobody to ask" if len(asked) == 1 else "no answer", **facts)
         known = {answer.facts.get("test") for answer in asked}
         worth = {n: information(test, groups, mass) for n, test in enumerate(tests) if n not in known}

@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+_STYLE = Path(__file__).parent / "report.css"
+
+
+def whole(title: str, parts: Iterable[str]) -> str:
+    """Return a page of parts that are HTML already; its policy forbids scripts and everything from outside.
+
+    Pictures may stand in it as data.
+    """
+    style = _STYLE.read_text(encoding="utf-8")
+    policy = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="default-src &#x27;none&#x27;; style-src '
+        f'&#x27;sha256-{policy}&#x27;; img-src data:; base-uri &#x27;none&#x27;; form-action &#x27;none&#x27;">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{esc(title)}</title>\n<style>{style}</style></head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
+    )
 
 
 def _visible(text: str, keep: str) -> str:
