@@ -49,11 +49,6 @@ _DBU = Decimal("0.001")
 _STEPS = (("+1 dbu", _DBU), ("-1 dbu", -_DBU), ("+5 nm", 5 * _DBU), ("-5 nm", -5 * _DBU))
 #: What one of a unit is in um; a whole number without one is in database units.
 _UNITS = {"um": Decimal(1), "micron": Decimal(1), "nm": _DBU, "mm": Decimal(1000), "dbu": _DBU, "um2": Decimal(1)}
-    ("+1 dbu", Decimal("0.001")),
-    ("-1 dbu", Decimal("-0.001")),
-    ("+5 nm", Decimal("0.005")),
-    ("-5 nm", Decimal("-0.005")),
-)
 
 
 @dataclass(frozen=True)
