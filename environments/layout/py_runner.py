@@ -57,6 +57,8 @@ class PyRunner:
         why: why this backend, in one line.
         workers: taken for the sake of the other backends; one process runs the large layouts.
         cancel: when set, a run ends with ``Interrupted``.
+        like: the version of KLayout whose checks are followed where shapes meet in a point (docs/deck-subset.md); empty
+            for the wheel's own.
     """
 
     name = "py"
@@ -68,6 +70,7 @@ class PyRunner:
         why: str = "asked for py",
         workers: int = 1,
         cancel: threading.Event | None = None,
+        like: str = "",
     ) -> None:
         import klayout.db
 
@@ -76,7 +79,8 @@ class PyRunner:
         self.timeout_s = timeout_s
         self._cancel = cancel
         self._lock = threading.RLock()
-        self._interpreter = Interpreter()
+        self._like = like
+        self._interpreter = Interpreter(like)
         self._open: OrderedDict[str, Source] = OrderedDict()
         self._process: _Process | None = None
 
@@ -224,7 +228,9 @@ class PyRunner:
             if self._process is None or not self._process.alive():
                 memory = MEMORY_MB + 6 * (path.stat().st_size >> 20)
                 self._process = _Process(memory)
-            results, why = self._process.ask(decks[len(made) :], path, geometry, self.timeout_s, self._cancel)
+            results, why = self._process.ask(
+                decks[len(made) :], path, geometry, self._like, self.timeout_s, self._cancel
+            )
             made += [self._named(result) for result in results]
             if len(made) < len(decks) and why is not None:
                 made.append(self._named(why))
@@ -266,14 +272,22 @@ class _Process:
         return self._process.poll() is None
 
     def ask(
-        self, decks: Sequence[str], path: Path, geometry: bool, timeout_s: float, cancel: threading.Event | None
+        self,
+        decks: Sequence[str],
+        path: Path,
+        geometry: bool,
+        like: str,
+        timeout_s: float,
+        cancel: threading.Event | None,
     ) -> tuple[list[DeckResult], DeckResult | None]:
         """Run decks on a layout.
 
         Returns:
             the results so far, and why there are no more: the run after them timed out or killed the process.
         """
-        request = json.dumps({"layout": str(path.resolve()), "decks": list(decks), "geometry": geometry})
+        request = json.dumps(
+            {"layout": str(path.resolve()), "decks": list(decks), "geometry": geometry, "like": like}
+        )
         assert self._process.stdin is not None
         made: list[DeckResult] = []
         try:

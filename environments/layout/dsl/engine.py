@@ -111,6 +111,6 @@ def _value(shape: Any, dbu: float, kind: str) -> Violation:
     if kind == EDGE_PAIRS:
         return Violation("edge-pair", (_edge(shape.first, dbu), _edge(shape.second, dbu)))
     # A text reads the same whichever way it comes to the report.
-    from klayout import db, rdb
+    from klayout import rdb
 
-    return read_value(rdb.RdbItemValue(db.DText(shape.to_dtype(dbu))).to_s())
+    return read_value(rdb.RdbItemValue(shape.to_dtype(dbu)).to_s())

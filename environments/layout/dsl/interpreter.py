@@ -14,10 +14,14 @@ class Interpreter:
     """Runs decks on layouts and keeps what it has worked out: trees by text, plans by text and database unit.
 
     Not for two threads at once.
+
+    Args:
+        like: the version of KLayout whose checks are followed where shapes meet in a point; empty for the wheel's own.
+        most: trees and plans kept.
     """
 
-    def __init__(self, most: int = 2000) -> None:
-        self.planner = Planner()
+    def __init__(self, like: str = "", most: int = 2000) -> None:
+        self.planner = Planner(_touching(like))
         self._most = most
         self._programs: dict[str, Program | Refusal] = {}
         self._plans: dict[tuple[str, float], Plan | Refusal | DeckError] = {}
@@ -83,6 +87,13 @@ class Interpreter:
             if output.description is not None:
                 descriptions[output.category] = output.description
         return DeckResult(RunStatus.OK, counts, shapes if geometry else None, descriptions)
+
+
+def _touching(like: str) -> str:
+    """Return which edges of no distance count for a version of KLayout."""
+    numbers = [int(part) for part in like.split(".") if part.isdecimal()]
+    old = bool(numbers) and numbers < [0, 28, 16]
+    return "IncludeZeroDistanceWhenCollinearAndTouching" if old else "IncludeZeroDistanceWhenTouching"
 
 
 def failed(why: Refusal | DeckError) -> DeckResult:

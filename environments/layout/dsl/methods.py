@@ -209,7 +209,7 @@ _COUNTED = (".{m}({P})", ".{m}({P}, 1, 1)", ".{m}({P}, 2)", ".{m}({P}, 2..3)")
 
 
 @_method("interacting not_interacting", "PEDT", ".{m}({P})")
-@_method("select_interacting select_not_interacting", "PE", ".{m}({P})", ".{m}({P}, 2)")
+@_method("select_interacting select_not_interacting", "PE", ".{m}({P})")
 def _interacting(planner: Planner, layer: Layer, args: Arguments) -> Layer:
     args.count(1, 1 if layer.kind == TEXTS else 3)
     other = _layer(args, 0, {POLYGONS: "PET", TEXTS: "P"}.get(layer.kind, "PE"))
@@ -275,22 +275,29 @@ _ONE = (
     ".{m}({d}, angle_limit(91.degree))",
     ".{m}({d}, projection, projecting >= {d})",
     ".{m}({d}, projection_limits({d}, nil))",
-    ".{m}({d}, transparent)",
-    ".{m}({d}, projection, negative)",
 )
-_TWO = (*(sample.replace("({d}", "({S}, {d}") for sample in _ONE), ".{m}({S}, {d}, one_side_allowed)")
-_RECTANGLES = (".{m}({S}, {d}, two_opposite_sides_allowed)", ".{m}({S}, {d}, not_opposite)")
-_FILTERS = (".{m}({d}, only_opposite)", ".{m}({d}, not_opposite)", ".{m}({d}, two_sides_allowed)")
+_TWO = tuple(sample.replace("({d},", "({S}, {d},").replace("({d})", "({S}, {d})", 1) for sample in _ONE)
+_TWO = tuple(sample.replace("projection_limits({S}, {d}", "projection_limits({d}") for sample in _TWO)
+#: Options that edges do not have.
+_POLYGON_OPTIONS = ("transparent", "projection, negative")
+_POLYGON_FILTERS = (
+    *_POLYGON_OPTIONS,
+    "only_opposite",
+    "not_opposite",
+    "one_side_allowed",
+    "two_sides_allowed",
+    "two_opposite_sides_allowed, three_sides_allowed",
+)
 
 
 @_method("width", "PE", *_ONE, note="flags acute corners and, with euclidian, necks from corner to corner")
-@_method("space", "PE", *_ONE, *_FILTERS, note="between polygons and within one (notches)")
+@_method("space", "PE", *_ONE, note="between polygons and within one (notches)")
 @_method("notch", "P", *_ONE, note="within one polygon only")
-@_method("isolated iso", "P", *_ONE, *_FILTERS, note="between polygons only: a notch of one polygon is not seen")
-@_method("separation sep", "PE", *_TWO, *_RECTANGLES, note="overlap and full containment are not flagged")
-@_method("overlap", "PE", *_TWO, *_RECTANGLES, note="only where both overlap")
-@_method("enclosing enc", "PE", *_TWO, *_RECTANGLES, note="parts of the inner layer outside are not flagged")
-@_method("enclosed", "PE", *_TWO, *_RECTANGLES, note="parts of the layer outside are not flagged")
+@_method("isolated iso", "P", *_ONE, note="between polygons only: a notch of one polygon is not seen")
+@_method("separation sep", "PE", *_TWO, note="overlap and full containment are not flagged")
+@_method("overlap", "PE", *_TWO, note="only where both overlap")
+@_method("enclosing enc", "PE", *_TWO, note="parts of the inner layer outside are not flagged")
+@_method("enclosed", "PE", *_TWO, note="parts of the layer outside are not flagged")
 def _check(planner: Planner, layer: Layer, args: Arguments) -> Layer:
     if args.options:
         raise args.refuse("options are not known here")
@@ -306,8 +313,26 @@ def _check(planner: Planner, layer: Layer, args: Arguments) -> Layer:
         raise args.error("no other layer is expected")
     if other is not None and other.kind != layer.kind:
         raise args.error("the other layer must be of the same kind")
-    constants = (value, *options.constants(name, layer.kind))
+    constants: tuple[Hashable, ...] = (value, *options.constants(name, layer.kind))
+    if layer.kind == POLYGONS:
+        constants += (Enum("Region", "IgnoreProperties"),)
+    constants += (Enum("ZeroDistanceMode", planner.touching),)
+    if other is not None and layer.kind == POLYGONS:
+        layer = _merged_first(planner, args, layer)
     return apply(planner, args, layer, f"{name}_check", EDGE_PAIRS, constants, () if other is None else (other,))
+
+
+def _merged_first(planner: Planner, args: Arguments, layer: Layer) -> Layer:
+    """Merge a layer for a check with another one, unless it is raw.
+
+    The checks say that they merge. klayout.db 0.30 does not merge the first layer of two where its shapes overlap, and
+    reports each of them; KLayout 0.28 does merge.
+    """
+
+    def run(source: Any, first: Any) -> Any:
+        return first if not first.merged_semantics or first.is_merged() else first.merged()
+
+    return Layer(POLYGONS, planner.op("merge for check", POLYGONS, (layer.op,), (), run, args.line))
 
 
 @dataclass
@@ -475,8 +500,9 @@ def _drc(planner: Planner, layer: Layer, args: Arguments) -> Layer:
     made = universal.spec(rule, args, others)
 
     def run(source: Any, first: Any, *rest: Any) -> Any:
-        return first.complex_op(universal.build(made, rest))
+        return first.complex_op(universal.build(made, rest, touching))
 
+    touching = Enum("ZeroDistanceMode", planner.touching).value()
     return Layer(kind, planner.op("complex_op", kind, (layer.op, *others), made, run, args.line))
 
 
@@ -573,7 +599,7 @@ def _distance(planner: Planner, layer: Layer, args: Arguments) -> Layer:
     return apply(planner, args, layer, method, EDGE_PAIRS, (*_bounds(args, args.length, args.values), inverse))
 
 
-@_method("with_angle without_angle", "PED", ".{m}(90)", ".{m}(0.degree)", ".{m}(0, 60)", ".{m}(10..100)")
+@_method("with_angle without_angle", "PED", ".{m}(90)", ".{m}(0.degree)", ".{m}(0, 60)", ".{m}(10..80)")
 @_method("with_internal_angle without_internal_angle", "D", ".{m}(0)", ".{m}(0, 50)")
 def _angle(planner: Planner, layer: Layer, args: Arguments) -> Layer:
     args.count(1, 3)
@@ -592,22 +618,39 @@ def _angle(planner: Planner, layer: Layer, args: Arguments) -> Layer:
     bounds = _bounds(args, lambda v: float(args.number(v)), values)
     if None in bounds:
         raise args.error("angles need two bounds")
+    if layer.kind != POLYGONS and "internal" not in args.name and any(abs(angle) > 90 for angle in bounds):
+        # Edges lie between -90 and 90 degrees; what lies beyond is read differently by KLayout's versions.
+        raise args.refuse("an edge's angle is between -90 and 90 degrees")
     return apply(planner, args, layer, method + both, kind, (*bounds, inverse))
 
 
-# Words for directions are for edges, and the samples above run on polygons as well: they have an entry of their own.
+#: Calls that a method takes on layers of one kind only.
 EXTRA_SAMPLES: dict[str, tuple[str, ...]] = {
     EDGES: (
         ".with_angle(ortho)",
         ".without_angle(diagonal_only)",
         ".with_angle(diagonal)",
-        ".interacting({P}, 1, 1)",
         ".interacting({E})",
+        ".not_interacting({E})",
         ".inside({E})",
         ".and({E})",
         ".not({E})",
     ),
-    POLYGONS: (".interacting({P}, 1, 1)", ".interacting({P}, 2)", ".interacting({E})", ".not_interacting({P}, 2..3)"),
+    POLYGONS: (
+        ".interacting({P}, 1, 1)",
+        ".interacting({P}, 2)",
+        ".interacting({E})",
+        ".interacting(t)",
+        ".not_interacting({P}, 2..3)",
+        ".merged(2)",
+        *(f".{name}({{d}}, {option})" for name in ("width", "notch") for option in _POLYGON_OPTIONS),
+        *(f".{name}({{d}}, {option})" for name in ("space", "isolated") for option in _POLYGON_FILTERS),
+        *(
+            f".{name}({{P}}, {{d}}, {option})"
+            for name in ("separation", "overlap", "enclosing", "enclosed")
+            for option in _POLYGON_FILTERS
+        ),
+    ),
     EDGE_PAIRS: (".with_angle(ortho)", ".with_length({d}, nil, both)"),
     TEXTS: (),
 }
@@ -1030,7 +1073,9 @@ def _tiled(
     made = db.Region()
     work.output("found", made)
     work.input("shapes", region)
-    work.input("extent", db.Region(box))
+    # The processor does not hold what it is given: these names do.
+    extent = db.Region(box)
+    work.input("extent", extent)
     work.var("low", low - 1e-10)
     work.var("high", high + 1e-10)
     work.var("inverse", inverse)

@@ -40,9 +40,16 @@ class Op:
 
 
 class Planner:
-    """Makes operations; the same request gives the same object."""
+    """Makes operations; the same request gives the same object.
 
-    def __init__(self, most: int = 20_000) -> None:
+    Args:
+        touching: which edges of no distance count in checks: ``IncludeZeroDistanceWhenTouching``, which is KLayout's way
+            since 0.28.16, or ``IncludeZeroDistanceWhenCollinearAndTouching``, which is that of 0.28.5.
+        most: operations kept.
+    """
+
+    def __init__(self, touching: str = "IncludeZeroDistanceWhenTouching", most: int = 20_000) -> None:
+        self.touching = touching
         self._ops: dict[Hashable, Op] = {}
         self._most = most
 

@@ -280,8 +280,8 @@ def _whole(
     return low, None if upper is None else units(upper[0]) + (1 if upper[1] else 0)
 
 
-def build(made: Spec, others: tuple[Any, ...]) -> Any:
-    """Return klayout.db's node for a specification."""
+def build(made: Spec, others: tuple[Any, ...], touching: Any) -> Any:
+    """Return klayout.db's node for a specification; ``touching`` says which edges of no distance count."""
     from klayout import db
 
     node_class: Any = db.CompoundRegionOperationNode
@@ -294,13 +294,13 @@ def build(made: Spec, others: tuple[Any, ...]) -> Any:
         return node_class.new_empty(node_class.ResultType.Region)
     if name == "switch" and made[1][1][0] == "empty":
         kinds = made[2]
-        inputs = [build(child, others) for child in made[1]]
+        inputs = [build(child, others, touching) for child in made[1]]
         assert kinds[2] == POLYGONS
         return node_class.new_case(inputs)
-    inputs = [build(child, others) for child in made[1]]
+    inputs = [build(child, others, touching) for child in made[1]]
     kinds = made[2]
     if name in CHECKS:
-        return _check(node_class, made, inputs)
+        return _check(node_class, made, inputs, touching)
     if name in ("length", "length_sum", "angle") and kinds[0] != EDGES:
         inputs = [node_class.new_edges(inputs[0])]
     filters = {
@@ -373,15 +373,14 @@ def build(made: Spec, others: tuple[Any, ...]) -> Any:
     return getattr(node_class, f"new_{factories.get(name, name)}")(inputs[0], *constants)
 
 
-def _check(node_class: Any, made: Spec, inputs: list[Any]) -> Any:
+def _check(node_class: Any, made: Spec, inputs: list[Any], touching: Any) -> Any:
     """Return the node of a check; with two bounds it gives edges."""
     name, _, _, constants, below, above, outside = made
     factory = getattr(node_class, f"new_{name}_check")
     values = [item.value() if isinstance(item, Enum) else item for item in constants]
-    when_touching = Enum("ZeroDistanceMode", "IncludeZeroDistanceWhenTouching").value()
 
     def check(limit: int, negative: bool) -> Any:
-        return factory(*inputs, limit, *values, when_touching, negative)
+        return factory(*inputs, limit, *values, touching, negative)
 
     if above is None:
         return check(below, False)

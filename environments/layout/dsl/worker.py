@@ -1,6 +1,7 @@
 """The process for layouts that are not small: it can be killed, and the system limits its memory.
 
-Lines of JSON on standard input and output. In: ``{"layout": path, "decks": [text, ...], "geometry": bool}``. Out: one
+Lines of JSON on standard input and output. In: ``{"layout": path, "decks": [text, ...], "geometry": bool,
+"like": version}``. Out: one
 line per deck, in order. The layout is read once for all decks of a request.
 """
 
@@ -36,7 +37,7 @@ def _serve(request: dict[str, Any]) -> Any:
     from orienteer.environments.layout.dsl.interpreter import Interpreter, failed
     from orienteer.environments.layout.dsl.tree import Program
 
-    interpreter = Interpreter()
+    interpreter = Interpreter(request["like"])
     layout = db.Layout()
     wrong = None
     try:
