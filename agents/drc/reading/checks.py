@@ -594,7 +594,7 @@ def _angle(s: Statement, a: Term, b: Term) -> Check:
     kind = s.extra["angles"]
     if kind == "acute":
         # A corner's angle is the turn of the contour: an inner angle below 90 degrees is a turn of more than 90.
-        return Check({}, lambda p: [Part("polygons", a.call("corners", "-180.0", "-90.001"))])
+        return Check({}, lambda p: [Part("polygons", a.call("corners", "-180.0 .. -91.0"))])
     edges = a.call("edges")
     angles = ("0", "90") if kind == "orthogonal" else ("0", "90", "45", "-45")
     for angle in angles:

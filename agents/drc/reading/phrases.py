@@ -280,6 +280,7 @@ class Phrases:
         found = []
         for i, word in enumerate(words):
             near = [n for n in self.lexicon.names if len(word) >= 4 and _one_letter_off(word, n.lower())]
+            near = [] if known(word) else near
             if len(near) == 1:
                 rest = [*words[:i], near[0], *words[i + 1 :]]
                 read = [m for m in self.lexicon.match(" ".join(rest)) if m.name == near[0] and not m.unread]
@@ -331,8 +332,10 @@ class Phrases:
 
 
 def _one_letter_off(one: str, two: str) -> bool:
-    """Whether one insertion, deletion or exchange of a letter makes a word the other."""
-    if abs(len(one) - len(two)) > 1 or one == two:
+    """Whether one insertion, deletion or (in long words) exchange of a letter makes a word the other; figures count."""
+    if abs(len(one) - len(two)) > 1 or one == two or re.sub(r"\D", "", one) != re.sub(r"\D", "", two):
+        return False
+    if len(one) == len(two) < 6:
         return False
     short, long = sorted((one, two), key=len)
     for i in range(len(long)):

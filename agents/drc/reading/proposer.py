@@ -115,11 +115,9 @@ def _rule_readings(rule: Rule, context: _Context) -> list[_RuleReading]:
         for clause in several:
             found, subject = _clause_readings(clause, context, subject)
             read.append(found)
-    except UsageError as error:
-        try:
-            return _clause_readings(rule.text, context)[0]
-        except UsageError:
-            raise error from None
+    except UsageError:
+        # No second rule after all.
+        return _clause_readings(rule.text, context)[0]
     if any(r.parts[0].kind in ("antenna", "global density") for found in read for r in found):
         raise UsageError("a density or antenna rule stands with another rule in one sentence", "write two rules")
     made = []

@@ -120,7 +120,8 @@ def plain(sentence: str) -> str:
         ("—", "-"), ("−", "-"), ("°", " degrees "), ("’", "'"), ("“", '"'), ("”", '"'), ("…", " "), ("≠", "!="),
     ):  # fmt: skip
         text = text.replace(old, new)
-    text = text.lower()
+    # These three mark quantities and brackets further on.
+    text = text.lower().replace("@", " at ").replace("{", "(").replace("}", ")")
     text = re.sub(r"\b(min|max|approx|sq|incl|excl|encl|no)\.(?=\s|$|[a-z(&/])", r"\1 ", text)
     text = re.sub(r"\bcan ?not\b|\bcan't\b|\bmay not\b|\bmustn't\b|\bshan't\b", "must not", text)
     text = re.sub(r"\b(n|p) ?\+(?=[\s,.;:()/&-]|[a-z]|$)[ -]?", r"\1plus ", text)
