@@ -54,6 +54,10 @@ READ = [
     ("Width of (diff not poly) 0.2um", "width", "diff.not(poly).width(0.2.um, euclidian)"),
     ("Width of tap outside hvi 0.15um", "width", "tap.not(hvi).width(0.15.um, euclidian)"),
     ("Min. nwell width = 0.84 um. Rule exempt inside hvi.", "width", "nwell.not(hvi).width(0.84.um, euclidian)"),
+    ("Minimum channel width (Diff And Poly) except for FETs inside hvi: 0.42um", "width", "poly.and(diff).not(hvi).width(0.42.um, euclidian)"),
+    ("Min.Metal1 width 0.14um", "width", "met1.width(0.14.um, euclidian)"),
+    ("Rule M1.a: met1 width 0.14um", "width", "met1.width(0.14.um, euclidian)"),
+    ("MINIMUM WIDTH OF POLY IS 0.15UM", "width", "poly.width(0.15.um, euclidian)"),
     # space of one layer
     ("Min spacing of metal1 to metal1 0.14um", "space", "met1.space(0.14.um, euclidian)"),
     ("Metal1 spacing >= 140 nm", "space", "met1.space(0.14.um, euclidian)"),
@@ -85,6 +89,11 @@ READ = [
     ("mcon must be inside met1 by 30nm", "enclosure", "mcon.enclosed(met1, 0.03.um, euclidian)"),
     ("Minimum enclosure of nwell hole by dnwell is 1.03um", "enclosure", "nwell.holes.enclosed(dnwell, 1.03.um"),
     ("Met1 enclosure of via1 on two opposite sides 0.085um", "enclosure", "projection, two_opposite_sides_allowed)"),
+    ("Enclosure of licon by one of two adjacent li1 sides 0.08um", "enclosure", "one_side_allowed, two_opposite_sides_allowed)"),
+    ("li1 enclosure of licon on one side 0.08um", "enclosure", "one_side_allowed, two_sides_allowed, three_sides_allowed)"),
+    ("diff must be enclosed by nwell by at least 0.18 um, except outside hvi", "enclosure", "diff.and(hvi).not(nwell)"),
+    ("Min enclosure of diff by nwell (exclude coincident edges) 0.18um", "enclosure", "diff.edges.not(nwell.edges).enclosed(nwell.edges, "),
+    ("Minimum overlap of met1 around via1: 0.055um", "enclosure", "via1.enclosed(met1, 0.055.um, euclidian)"),
     # extension, overlap
     ("Min. extension of poly past diff: 0.13um", "extension", "poly.enclosing(diff, 0.13.um, euclidian)"),
     ("Poly must extend beyond diff by at least 130 nm", "extension", "poly.enclosing(diff, 0.13.um, euclidian)"),

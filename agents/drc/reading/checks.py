@@ -103,7 +103,7 @@ def check(statement: Statement, roles: Sequence[Chosen], inner_of: Callable[[Ter
         "angle": _angle, "rectangle": _rectangle, "grid": _grid, "density": _density,
     }  # fmt: skip
     dims: Dimensions = {}
-    if statement.extra.get("butting") == "allowed" and len(roles) > 1:
+    if statement.extra.get("butting") == "allowed" and statement.form == "separation":
         b = b.call("not_interacting", a)
     unrelated = len(roles) > 1 and any(r.unrelated for r in roles)
     if unrelated:
@@ -369,7 +369,11 @@ def _enclosure(s: Statement, a: Term, b: Term) -> Check:
     def build(picks: Picks) -> list[Part]:
         parts = []
         if value:
-            parts.append(Part("pairs", b.call("enclosed", a, um(_lowest(s, picks)), picks["metric"], *sides)))
+            inner, outer = b, a
+            if s.extra.get("butting"):
+                # Edges in common are allowed, so they are not measured.
+                inner, outer = b.call("edges").call("not", a.call("edges")), a.call("edges")
+            parts.append(Part("pairs", inner.call("enclosed", outer, um(_lowest(s, picks)), picks["metric"], *sides)))
         if s.bound.kind == "exact":
             # What lies deeper inside than the limit allows.
             grown = b.call("sized", um(value))

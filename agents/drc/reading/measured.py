@@ -179,6 +179,10 @@ def _forms(rest: str, text: str, extra: dict[str, Any]) -> list[tuple[str, tuple
             add("space", a, **notch)
         else:
             add("separation", a, b)
+            # The edge of a layer is seen from inside as well.
+            for one, other in ((a, b), (b, a)):
+                if re.search(r"\bedges?\b", other):
+                    add("enclosure", other, one, weight=0.5)
 
     def several(phrase: str) -> bool:
         return bool(re.match(r"(?:two|adjacent|different|neighbou?ring|parallel|isolated)\b", phrase))
@@ -228,6 +232,7 @@ def _forms(rest: str, text: str, extra: dict[str, Any]) -> list[tuple[str, tuple
         (rf"(?:{enc}|overlap) of (?P<b>.+?) (?:by|within|inside(?: of)?|in|with) (?P<a>.+)", 1.0),
         (rf"(?P<a>.+?) {enc} {out_of} (?P<b>.+)", 1.0),
         (rf"{enc} of (?P<a>.+?) (?:around|over|on) (?P<b>.+)", 1.0),
+        (r"overlap of (?P<a>.+?) around (?P<b>.+)", 1.0),
         (rf"(?P<b>.+?) {enc} by (?P<a>.+)", 1.0),
         (r"(?P<b>.+?) (?:enclosed|surrounded|overlapped|covered) (?:by|with|in|inside) (?P<a>.+)", 1.0),
         (r"(?P<a>.+?) (?:encloses?|enclosing|surrounds?|surrounding|covers?|covering|contains?) (?P<b>.+)", 1.0),

@@ -206,6 +206,12 @@ def _with_scope(statement: Statement, chosen: Sequence[Chosen], weight: float, c
             Option("polygons", 0.18, f"only polygons that meet {', '.join(scope)}"),
         ]
     exempt: list[Chosen] = []
+    if statement.extra.get("kept"):
+        exempt = Phrases(context.lexicon, layers.variables).read(statement.extra["kept"])[:1]
+        dimensions["exempt"] = [
+            Option("and", 0.6, f"only what lies in {exempt[0].term.code}"),
+            Option("interacting", 0.4, f"only polygons that meet {exempt[0].term.code}"),
+        ]
     if statement.extra.get("exempt"):
         exempt = Phrases(context.lexicon, layers.variables).read(statement.extra["exempt"])[:1]
         dimensions["exempt"] = [

@@ -68,7 +68,10 @@ def clauses(sentence: str) -> list[str]:
 
 
 def _without_rule_id(sentence: str) -> str:
-    return re.sub(r"^\s*(?:[Rr]ule\s+)?[A-Za-z][\w+]*(?:[._][\w+]+)+\s*[:.\-]*\s+(?=[A-Za-z])", "", sentence.strip())
+    name = r"[A-Za-z][\w+]*(?:[._][\w+]+)+"
+    text = re.sub(rf"^\s*(?:[Rr]ule\s+\(?{name}\)?\s*[:.\-]*|\(?{name}\)?\s*:)\s+(?=[A-Za-z])", "", sentence.strip())
+    # "M1.b Min. space": a capital, a short last part and the word that rules begin with.
+    return re.sub(r"^[A-Z]\w*\.(?![A-Z])\w{1,3}\s+(?=(?:Min|Max|min|max)\b)", "", text)
 
 
 def _side_clauses(text: str, extra: dict[str, Any], notes: list[str]) -> str:
@@ -91,18 +94,20 @@ def _side_clauses(text: str, extra: dict[str, Any], notes: list[str]) -> str:
         else:
             notes.append(f'not read: "{other}"')
     text = first
+    # "By one of two adjacent metal sides" names the layer between.
+    text = re.sub(r"\bby one of two adjacent (\w+) (sides|edges)\b", r"by \1 on one of two adjacent \2", text)
     nets = _NETS.search(text)
     if nets:
         notes.append(f"nets are not told apart: the rule is of {nets[1]} nets, the deck checks all")
         extra["nets"] = nets[1]
         text = (text[: nets.start()] + " " + text[nets.end() :]).strip()
     tail = re.search(
-        r"[,(]? ?\b(?:exempt(?:ed)?|waived|not applicable|not checked|(?:rule )?exempt(?:ed)?|except(?:ion)?(?: for)?) ?(?:if |when |is |for )?(?:inside|within|under|over|in) ([^,()]+)\)?$",
+        r"[,(]? ?\b(?:exempt(?:ed)?|waived|not applicable|not checked|(?:rule )?exempt(?:ed)?|except(?:ion)?(?: for)?)(?: (?:if|when|is|for|\w+s)){0,3} (inside|within|under|over|in|outside) ([^,():=@]+?)\)?(?= ?(?:[:=@]|$))",
         text,
     )
     if tail:
-        extra["exempt"] = tail[1]
-        text = text[: tail.start()].strip()
+        extra["kept" if tail[1] == "outside" else "exempt"] = tail[2]
+        text = (text[: tail.start()] + " " + text[tail.end() :]).strip()
     for pattern, key, value in (
         (r"[,(]? ?\b(?:with )?(?:no|without(?: any)?) overlap(?:ping)?(?: allowed)?\b[,)]?|[,(]? ?(?:and |which |that |they |these )?(?:must|shall|should|do) not overlap\b(?= ?(?:$|[,)]|@|by))", "no overlap", True),
         (r"[,(]? ?\b(?:butting|abutting|touching|coincident edges?|abutment)(?: is| are| edges?)? ?(?:allowed|permitted|excluded|exempt(?:ed)?|ok)\b\)?|\((?:exclude|except) (?:coincident|butting|abutting|touching) edges?\)|\bnon[ -]?(?:abutting|butting|touching)\b", "butting", "allowed"),
