@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orienteer import __version__
+from orienteer.agents.command import bench_drc as bench_drc  # adds its commands to the bench's
 from orienteer.agents.command import options as o
 from orienteer.agents.command.bench import bench_app
+from orienteer.agents.command.drc import drc_app
 from orienteer.agents.command.memory import memory_app
 from orienteer.agents.command.output import note, print_json, print_table, say
 from orienteer.agents.command.runs import drive, runs_app
@@ -278,5 +280,6 @@ def tasks_ls(json_: o.Json = False) -> None:
 app.add_typer(runs_app, name="runs")
 app.add_typer(memory_app, name="memory")
 app.add_typer(tasks_app, name="tasks")
+app.add_typer(drc_app, name="drc")
 app.add_typer(bench_app, name="bench")
 app.add_typer(verify_app, name="verify")

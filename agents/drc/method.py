@@ -45,6 +45,7 @@ class DrcSettings(Settings):
     layer: list[str] = Field([], description="a drawn layer, NAME=LAYER/DATATYPE; may be repeated (with --rule)")
     spec: list[str] = Field([], description="a spec.yaml, or a folder of problems; the same as --task")
     candidates: int = Field(8, ge=1, le=200, description="decks per task")
+    sample: int = Field(0, ge=0, description="number of the first sample of a model, or of the first reading")
     selector: Literal["split", "splittester", "sstar", "codemonkeys", "judge", "tests", "first"] = Field(
         "split", description="how one of them is chosen"
     )
@@ -88,7 +89,7 @@ class Drc(Method):
 
     def start(self, run: Run) -> Plain:
         """Read the tasks, open what runs decks, and read the sentences where there is no model."""
-        from orienteer.environments.execution import open_sandbox
+        from orienteer.environments.execution.sandbox import open_sandbox
         from orienteer.environments.layout.runner import open_runner
 
         settings = _settings(run)
@@ -119,9 +120,7 @@ class Drc(Method):
         states: dict[str, Plain] = {}
         for task in tasks:
             try:
-                wanted = (
-                    settings.candidates if run.model is not None else len(self._readings(task, settings.candidates))
-                )
+                wanted = settings.candidates if run.model is not None else len(self._readings(task, settings))
             except UsageError as exc:
                 rejected[task.id] = str(exc)
                 run.emit("task.rejected", task=task.id, message=str(exc))
@@ -147,7 +146,8 @@ class Drc(Method):
         asks: list[Ask] = []
         for name, task in state["tasks"].items():
             if task["phase"] == "decks":
-                asks += [Ask(name, {"kind": "deck", "sample": n}) for n in range(task["wanted"])]
+                first = _settings(run).sample
+                asks += [Ask(name, {"kind": "deck", "sample": first + n}) for n in range(task["wanted"])]
             elif task["phase"] == "select":
                 asks.append(Ask(name, {"kind": "want", "want": task["want"], "pool": case.pool_key(task)}))
         return asks
@@ -218,7 +218,7 @@ class Drc(Method):
     def _deck(self, run: Run, ask: Ask) -> Proposal:
         task, sample = self._tasks[ask.task], ask.directive["sample"]
         if run.model is None:
-            found = self._readings(task, _settings(run).candidates)[sample]
+            found = self._readings(task, _settings(run))[sample - _settings(run).sample]
             notes = {"kind": "deck", "sample": sample, "why": found.why, "prior": found.prior, "form": found.form}
             return Proposal(found.deck, {**notes, "choices": found.choices}, "text/x-ruby")
         request = prompting.deck_request(task, _reference(_settings(run).reference), sample, **self._options(run))
@@ -226,10 +226,10 @@ class Drc(Method):
         text = code_from(data["deck"], ("ruby", "rb", "drc"))
         return Proposal(text, {"kind": "deck", "sample": sample, "why": str(data.get("reading", ""))}, "text/x-ruby")
 
-    def _readings(self, task: RuleTask, most: int) -> Sequence[Any]:
+    def _readings(self, task: RuleTask, settings: DrcSettings) -> Sequence[Any]:
         from orienteer.agents.drc.reading import readings
 
-        return readings(task, most)
+        return readings(task, settings.sample + settings.candidates)[settings.sample :]
 
     def _desk(self, run: Run, name: str) -> proposing.Desk:
         settings = _settings(run)
@@ -409,7 +409,7 @@ def _asked(run: Run, settings: DrcSettings, rejected: dict[str, str]) -> list[Ru
 
 def _gathered(outcomes: Sequence[Outcome]) -> list[Plain]:
     """Return the pool: every deck that was proposed, in order; the same text twice stays twice, as upstream."""
-    found = []
+    found: list[Plain] = []
     for outcome in outcomes:
         candidate, evaluation = outcome.candidate, outcome.evaluation
         if candidate is None:

@@ -12,7 +12,7 @@ from orienteer.agents.drc import asking, layouts, prompting
 from orienteer.agents.drc.selectors import Book, Test, Want
 from orienteer.agents.runtime.method import AskPerson, Proposal, ProposalFailed
 from orienteer.agents.runtime.models import ModelFailure, ModelSession, code_from
-from orienteer.environments.execution import Sandbox
+from orienteer.environments.execution.sandbox import Sandbox
 from orienteer.environments.layout.results import RunStatus
 from orienteer.environments.layout.runner import DeckRunner
 from orienteer.environments.layout.scripts import expected_bit, run_script

@@ -77,8 +77,14 @@ def draw(
         place = db.DPoint(box.left + number * step, box.top + 0.1 * room)
         top.shapes(titles).insert(db.DText(panel.title, db.DTrans(db.DVector(place.x, place.y))))
         _mark(view, panel.violations, shift)
-    text = "  ".join(f"{_name(layer, names)}" for layer in layers)
-    top.shapes(titles).insert(db.DText(text, db.DTrans(db.DVector(box.left, box.bottom - 0.16 * room))))
+    place_x, line = box.left, box.bottom - 0.16 * room
+    for layer in layers:
+        # A swatch on the layer itself, in its colour, and its name beside it.
+        swatch = db.DBox(place_x, line, place_x + 0.05 * room, line + 0.035 * room)
+        top.shapes(drawing.layer(*layer)).insert(swatch)
+        name = _name(layer, names)
+        top.shapes(titles).insert(db.DText(name, db.DTrans(db.DVector(place_x + 0.07 * room, line))))
+        place_x += 0.07 * room + 0.032 * room * (len(name) + 2)
     view.add_missing_layers()
     _colour(view, layers)
     view.set_config("default-text-size", f"{0.05 * room:g}")

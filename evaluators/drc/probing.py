@@ -23,6 +23,8 @@ from orienteer.evaluators.drc.observed import Test, observed, telling
 
 #: Micrometres of a database unit in layouts made here.
 UNIT = 0.001
+#: Random layouts added to those made from the decks.
+_RANDOM = 128
 #: Layouts made for a pool whose decks the embedded interpreter cannot run: each costs a run of KLayout a deck.
 _MOST_SLOW = 96
 
@@ -67,12 +69,20 @@ def probe(
         most: layouts returned at most.
     """
     trees = programs(decks)
-    made = patterns([tree for tree in trees if tree is not None], unit=UNIT)
+    made = layouts_for([tree for tree in trees if tree is not None])
     kept = _first_look(decks, categories, made, folder, most) if all(trees) else made[:_MOST_SLOW]
-    files = [_file(pattern, folder / f"probe_{n:03d}.gds") for n, pattern in enumerate(kept)]
+    files = [file_of(pattern, folder / f"probe_{n:03d}.gds") for n, pattern in enumerate(kept)]
     tests = run_tests(decks, categories, runner, files, [p.about for p in kept], [p.size for p in kept])
     by_layout = {test.layout: pattern for test, pattern in zip(tests, kept, strict=True)}
     return [Probed(by_layout[test.layout], test) for test in telling(tests, range(len(decks)), most)]
+
+
+def layouts_for(trees: Sequence[Program], *, seed: int = 0) -> list[Pattern]:
+    """Return layouts on which decks may differ: made from what they measure, then a number of random ones."""
+    rng = random.Random(seed)
+    layers, near = list(layers_of(trees)), distances(trees)
+    boxes = [random_pattern(rng, layers, near) for _ in range(_RANDOM)] if layers else []
+    return patterns(trees, unit=UNIT) + boxes
 
 
 def run_tests(
@@ -109,7 +119,7 @@ def _first_look(
     """Return the layouts on which the embedded interpreter finds the decks to differ."""
     from orienteer.environments.layout.py_runner import PyRunner
 
-    files = [_file(pattern, folder / f"look_{n:03d}.gds") for n, pattern in enumerate(made)]
+    files = [file_of(pattern, folder / f"look_{n:03d}.gds") for n, pattern in enumerate(made)]
     with PyRunner() as quick:
         tests = run_tests(decks, categories, quick, files, sizes=[pattern.size for pattern in made])
     for file in files:
@@ -160,7 +170,7 @@ def smallest_difference(
         nonlocal tried
         tried += len(batch)
         pairs = _both(first, second, runner, folder, batch)
-        unlike = [pattern for pattern, (a, b) in zip(batch, pairs, strict=True) if _unlike(a, b)]
+        unlike = [pattern for pattern, (a, b) in zip(batch, pairs, strict=True) if unlike(a, b)]
         return min(unlike, key=lambda pattern: pattern.size) if unlike else None
 
     for batch in _batches(patterns(trees, unit=UNIT), 64):
@@ -169,9 +179,9 @@ def smallest_difference(
             break
     rng = random.Random(seed)
     layers = list(layers_of(trees))
-    distances = _distances(trees)
+    near = distances(trees)
     while found is None and tried < most and layers:
-        found = differ([_random(rng, layers, distances) for _ in range(64)])
+        found = differ([random_pattern(rng, layers, near) for _ in range(64)])
     if found is None:
         return None, tried
     found = _shrunk(found, differ)
@@ -182,12 +192,12 @@ def smallest_difference(
 def _both(
     first: str, second: str, runner: DeckRunner, folder: Path, batch: Sequence[Pattern], *, geometry: bool = False
 ) -> list[tuple[DeckResult, DeckResult]]:
-    files = [_file(pattern, folder / f"split_{n:03d}.gds") for n, pattern in enumerate(batch)]
+    files = [file_of(pattern, folder / f"split_{n:03d}.gds") for n, pattern in enumerate(batch)]
     one, two = runner.run_many([first, second], files, geometry=geometry)
     return list(zip(one, two, strict=True))
 
 
-def _unlike(a: DeckResult, b: DeckResult) -> bool:
+def unlike(a: DeckResult, b: DeckResult) -> bool:
     """Say whether two results differ in who is flagged; a failed run differs from one that is none."""
     if a.ok != b.ok:
         return True
@@ -231,7 +241,7 @@ def _drawn_in(pattern: Pattern) -> list[Pattern]:
     return found
 
 
-def _distances(trees: Sequence[Program]) -> list[int]:
+def distances(trees: Sequence[Program]) -> list[int]:
     """Return distances in database units that decks measure, each with its neighbours."""
     found = {
         round(length / UNIT)
@@ -244,9 +254,9 @@ def _distances(trees: Sequence[Program]) -> list[int]:
     return sorted({d + e for d in found or {100} for e in (-1, 0, 1) if d + e > 0})
 
 
-def _random(rng: random.Random, layers: Sequence[LayerNumber], distances: Sequence[int]) -> Pattern:
-    """Return a layout of a few boxes on a grid of the decks' own distances."""
-    steps = [0, *distances, *(2 * d for d in distances), 4 * max(distances)]
+def random_pattern(rng: random.Random, layers: Sequence[LayerNumber], near: Sequence[int]) -> Pattern:
+    """Return a layout of a few boxes on a grid of distances, database units."""
+    steps = [0, *near, *(2 * d for d in near), 4 * max(near)]
 
     def place() -> int:
         return rng.choice(steps) + rng.choice(steps)
@@ -265,7 +275,8 @@ def _batches(items: Sequence[Pattern], size: int) -> list[Sequence[Pattern]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def _file(pattern: Pattern, path: Path) -> Path:
+def file_of(pattern: Pattern, path: Path) -> Path:
+    """Write a pattern as a layout file and return its path."""
     shapes: Mapping[LayerNumber, Any] = pattern.shapes
     write_layout(path, shapes, dbu=UNIT)
     return path

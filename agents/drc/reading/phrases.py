@@ -27,6 +27,8 @@ from orienteer.agents.drc.reading.words import Quantity
 
 #: Words that join phrases: a layer's name does not hold them.
 _NOT_IN_NAMES = frozenset(("for", "to", "from", "with", "by", "at", "between", "than", "when", "if", "which", "that"))
+#: Most operators and brackets within one another; no manual has so many.
+_DEEPEST = 40
 #: Most terms kept for one phrase.
 _MOST = 6
 #: Polygon relations: what the words say, the calls they may mean and how probable each is.
@@ -98,6 +100,7 @@ class Phrases:
         self.variables = variables
         self.quantities = quantities
         self._cache: dict[str, list[Chosen]] = {}
+        self._depth = 0
 
     def read(self, phrase: str) -> list[Chosen]:
         """Read a phrase into its terms, the most probable first.
@@ -107,7 +110,13 @@ class Phrases:
         """
         phrase = join_words(" ".join(phrase.split()))
         if phrase not in self._cache:
-            self._cache[phrase] = self._read(phrase)
+            if self._depth > _DEEPEST:
+                raise Unreadable(phrase[:60])
+            self._depth += 1
+            try:
+                self._cache[phrase] = self._read(phrase)
+            finally:
+                self._depth -= 1
         return self._cache[phrase]
 
     def _read(self, phrase: str) -> list[Chosen]:

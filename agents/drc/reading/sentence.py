@@ -23,6 +23,10 @@ _CAN_NOT = (
 _NETS = re.compile(r",? ?\b(?:(?:that are |which are )?(?:on|at|of|with|from|in|having) )?(?:the )?(same|different|separate|equal|other|unequal|another)[ -](?:nets?|potentials?|voltages?)\b")  # fmt: skip
 
 
+#: Longest sentence, in characters.
+_LONGEST = 3000
+
+
 def statements(sentence: str) -> tuple[list[Statement], Words]:
     """Read a sentence into statements, the most probable first; their weights are not normalised.
 
@@ -30,6 +34,8 @@ def statements(sentence: str) -> tuple[list[Statement], Words]:
         UsageError: no rule form is recognised, the form is one that decks cannot say, or number and unit are missing or
             contradict each other.
     """
+    if len(sentence) > _LONGEST:
+        raise UsageError(f"the rule has more than {_LONGEST} characters", "write one rule, not a chapter")
     words = read_words(_without_rule_id(sentence))
     text = re.sub(r"\b(?:note|remark|n\.b)s?\b ?\d*[:.].*$", "", words.text).strip()
     extra: dict[str, Any] = {}

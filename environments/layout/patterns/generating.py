@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from orienteer.environments.layout.dsl.tree import Program
 from orienteer.environments.layout.patterns.expressions import Expression, Made, checks, drawn, outputs, within
-from orienteer.environments.layout.patterns.figures import FIGURES, Figure, Scale, box, figures
+from orienteer.environments.layout.patterns.figures import FIGURES, Figure, Scale, bounds, box, figures
 from orienteer.environments.layout.patterns.realising import Drawing, realise
 from orienteer.environments.layout.tasks import LayerNumber
 
@@ -20,6 +20,10 @@ _RESTRICTIONS = frozenset(
         "not_overlapping", "covering", "not_covering", "touching", "not_touching",
     )
 )  # fmt: skip
+
+
+#: Filters that let through what meets a partner.
+_FILTERS = frozenset(("and", "interacting", "inside", "not_outside", "overlapping", "touching", "inside_part"))
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,14 @@ class Pattern:
 
 @dataclass(frozen=True)
 class _Measure:
-    """One thing that decks measure: by what word, on what, with which limits among the decks."""
+    """One thing that decks measure: by what word, on what, with which limits among the decks, when."""
 
     name: str
     a: Expression
     b: Expression | None
     limits: tuple[float, ...]
+    #: What must be there for a violation to be reported: layers that the result is filtered by.
+    context: tuple[Expression, ...] = ()
 
 
 def patterns(programs: Iterable[Program], *, unit: float = 0.001, most: int = MOST) -> list[Pattern]:
@@ -80,7 +86,8 @@ def _measures(expressions: Sequence[Expression]) -> list[_Measure]:
             key = (name, _shape_of(a), None if b is None else _shape_of(b))
             before = gathered.get(key)
             limits = (*(before.limits if before else ()), *check.lengths)
-            gathered[key] = _Measure(name, a, b, tuple(dict.fromkeys(limits)))
+            context = before.context if before and before.context else _conditions(expression, check)
+            gathered[key] = _Measure(name, a, b, tuple(dict.fromkeys(limits)), context)
         if not checks(expression):
             # A rule that forbids by booleans alone ("A must not be outside B"): the partners are its parts.
             for made in within(expression):
@@ -91,6 +98,20 @@ def _measures(expressions: Sequence[Expression]) -> list[_Measure]:
                     gathered.setdefault(key, _Measure("enclosing", made.parts[1], made.parts[0], (0.2,)))
                     break
     return list(gathered.values())
+
+
+def _conditions(expression: Expression, check: Made) -> tuple[Expression, ...]:
+    """Return the layers that what a check finds has to meet to be reported, the outermost first."""
+    found: list[Expression] = []
+    here = expression
+    while isinstance(here, Made) and here is not check:
+        inner = next((part for part in here.parts if any(e is check for e in within(part))), None)
+        if inner is None:
+            break
+        if here.name in _FILTERS and inner is here.parts[0]:
+            found += here.parts[1:]
+        here = inner
+    return tuple(found)
 
 
 def _operands(check: Made) -> tuple[str, Expression | None, Expression | None]:
@@ -121,6 +142,8 @@ def _of(measure: _Measure, expressions: Sequence[Expression], unit: float) -> li
     for figure, _ in pairs:
         found.append(Pattern(figure.about, _drawn(measure, figure, margin)))
     telling = [figure for figure, _ in pairs if figure.a][: 12 if measure.b is None else 16]
+    for figure in telling[::2]:
+        found.append(Pattern(f"{figure.about}, nothing around", _drawn(measure, figure, margin, tight=True)))
     for layer, how in _restrictions(measure, expressions):
         for figure in telling[:: max(1, len(telling) // 4)]:
             drawing = _drawn(measure, figure, margin)
@@ -130,11 +153,14 @@ def _of(measure: _Measure, expressions: Sequence[Expression], unit: float) -> li
     return found
 
 
-def _drawn(measure: _Measure, figure: Figure, margin: int) -> Drawing:
+def _drawn(measure: _Measure, figure: Figure, margin: int, *, tight: bool = False) -> Drawing:
     wanted = [(measure.a, figure.a)]
     if measure.b is not None:
         wanted.append((measure.b, figure.b))
-    return realise(wanted, margin)
+    if measure.context and (figure.a or figure.b):
+        left, bottom, right, top = bounds([*figure.a, *figure.b])
+        wanted += [(layer, (box(left - 1, bottom - 1, right + 1, top + 1),)) for layer in measure.context]
+    return realise(wanted, margin, tight=tight)
 
 
 def _restrictions(measure: _Measure, expressions: Sequence[Expression]) -> list[tuple[LayerNumber, str]]:
@@ -154,8 +180,6 @@ def _changed(drawing: Drawing, layer: LayerNumber, how: str, figure: Figure, mar
         if layer not in drawing or len(drawing) < 2:
             return None
         return {other: shapes for other, shapes in drawing.items() if other != layer}
-    from orienteer.environments.layout.patterns.figures import bounds
-
     left, bottom, right, top = bounds([p for shapes in drawing.values() for p in shapes] or figure.a)
     if how == "with a blanket of":
         return {

@@ -22,6 +22,7 @@ Drawing = dict[LayerNumber, tuple[Polygon, ...]]
 _MOST_WAYS = 48
 #: How a part is drawn that only has to be there: the shape itself, a blanket over it, a mark inside, or left away.
 _CHOICES = ("blanket", "same", "mark", "nothing")
+_TIGHT = ("same", "mark", "blanket", "nothing")
 _BOTH = frozenset(("and",))
 _EITHER = frozenset(("or", "xor", "join"))
 _WITHOUT = frozenset(
@@ -30,15 +31,16 @@ _WITHOUT = frozenset(
 _WITH = frozenset(("interacting", "overlapping", "touching", "not_outside", "inside", "covering", "pull_interacting"))
 
 
-def realise(wanted: Sequence[tuple[Expression, Sequence[Polygon]]], margin: int) -> Drawing:
+def realise(wanted: Sequence[tuple[Expression, Sequence[Polygon]]], margin: int, *, tight: bool = False) -> Drawing:
     """Return drawn shapes for which each expression gives its polygons, as nearly as was found.
 
     Args:
         wanted: expressions with the polygons that they are to give; an expression may be a drawn layer.
         margin: how far a blanket reaches over a shape, database units.
+        tight: draw what only has to be there as the shape itself first, and as a blanket last.
     """
     best: tuple[float, Drawing] | None = None
-    for ways in itertools.islice(_ways([expression for expression, _ in wanted]), _MOST_WAYS):
+    for ways in itertools.islice(_ways([expression for expression, _ in wanted], tight), _MOST_WAYS):
         drawing: dict[LayerNumber, list[Polygon]] = {}
         for expression, polygons in wanted:
             _draw(expression, list(polygons), ways, margin, drawing, 0)
@@ -51,8 +53,9 @@ def realise(wanted: Sequence[tuple[Expression, Sequence[Polygon]]], margin: int)
     return best[1] if best is not None else {}
 
 
-def _ways(expressions: Sequence[Expression]) -> Iterator[Mapping[int, str]]:
+def _ways(expressions: Sequence[Expression], tight: bool) -> Iterator[Mapping[int, str]]:
     """Yield choices for the operations that leave one, the likely ones first."""
+    choices = _TIGHT if tight else _CHOICES
     free = [
         id(e)
         for expression in expressions
@@ -60,9 +63,9 @@ def _ways(expressions: Sequence[Expression]) -> Iterator[Mapping[int, str]]:
         if isinstance(e, Made) and len(e.parts) > 1 and e.name in _BOTH | _WITH | _WITHOUT
     ]
     free = list(dict.fromkeys(free))[:6]
-    order = sorted(itertools.product(range(len(_CHOICES)), repeat=len(free)), key=lambda picks: (sum(picks), picks))
+    order = sorted(itertools.product(range(len(choices)), repeat=len(free)), key=lambda picks: (sum(picks), picks))
     for picks in order:
-        yield {node: _CHOICES[pick] for node, pick in zip(free, picks, strict=True)}
+        yield {node: choices[pick] for node, pick in zip(free, picks, strict=True)}
 
 
 def _draw(
