@@ -285,9 +285,7 @@ class _Process:
         Returns:
             the results so far, and why there are no more: the run after them timed out or killed the process.
         """
-        request = json.dumps(
-            {"layout": str(path.resolve()), "decks": list(decks), "geometry": geometry, "like": like}
-        )
+        request = json.dumps({"layout": str(path.resolve()), "decks": list(decks), "geometry": geometry, "like": like})
         assert self._process.stdin is not None
         made: list[DeckResult] = []
         try:

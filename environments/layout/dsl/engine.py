@@ -42,7 +42,7 @@ class Source:
         return self._top
 
     def layers(self, wanted: tuple[Any, ...]) -> list[int]:
-        """Return the layout's indices for ``(layer, datatype)`` or for texts like ``"1/0"``; empty where there is none."""
+        """Return the layout's indices for ``(layer, datatype)`` or for texts like ``"1/0"``; empty for none."""
         if wanted and isinstance(wanted[0], str):
             from klayout import db
 

@@ -1,7 +1,7 @@
 """What a deck comes down to: a list of operations on shape collections, each named once.
 
-Two operations with the same name, inputs and numbers are the same object within one ``Planner``. So a derived layer that
-many decks share is computed once for a layout.
+Two operations with the same name, inputs and numbers are the same object within one ``Planner``. So a derived layer
+that many decks share is computed once for a layout.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Planner:
     """Makes operations; the same request gives the same object.
 
     Args:
-        touching: which edges of no distance count in checks: ``IncludeZeroDistanceWhenTouching``, which is KLayout's way
-            since 0.28.16, or ``IncludeZeroDistanceWhenCollinearAndTouching``, which is that of 0.28.5.
+        touching: which edges of no distance count in checks: ``IncludeZeroDistanceWhenTouching``, which is KLayout's
+            way since 0.28.16, or ``IncludeZeroDistanceWhenCollinearAndTouching``, which is that of 0.28.5.
         most: operations kept.
     """
 

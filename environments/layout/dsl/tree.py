@@ -1,8 +1,8 @@
 """A deck as a tree: what the parser makes of KLayout's deck language, for every reader of decks.
 
-The tree is small and immutable. Each node knows its line in the deck, from 1. There are no definitions, blocks, loops or
-conditions in it: a deck that has them is refused (``Refusal``), because a tree without them can be run, explained and
-changed with nothing left to chance.
+The tree is small and immutable. Each node knows its line in the deck, from 1. There are no definitions, blocks, loops
+or conditions in it: a deck that has them is refused (``Refusal``), because a tree without them can be run, explained
+and changed with nothing left to chance.
 """
 
 from __future__ import annotations
