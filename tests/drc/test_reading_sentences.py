@@ -140,6 +140,19 @@ def test_nets_are_not_told_apart_and_the_reading_says_so():
     assert "nets are not told apart" in readings(task("Min space of nwell at different potential 2um"))[0].why
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Minimum width of " + "(" * 900 + "poly" + ")" * 900 + " is 0.2um",
+        "Minimum width of " + "poly not " * 300 + "diff is 0.2um",
+        "Minimum width of poly is 0.2um " * 500,
+    ],
+)
+def test_an_endless_sentence_is_refused(sentence):
+    with pytest.raises(UsageError):
+        readings(task(sentence))
+
+
 def test_no_task_without_rules_or_layers():
     with pytest.raises(UsageError):
         readings(task())
