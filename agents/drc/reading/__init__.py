@@ -2,7 +2,7 @@
 
 ``readings`` takes a task (sentences, layers, a description that may define derived layers in words) and returns decks,
 the most probable first. The way of a sentence: ``words`` (plain spelling, quantities), ``sentence`` (what stands beside
-the rule), ``special`` and ``measured`` (its form; the forms are listed in ``statement``), ``definitions`` and ``phrases``
+the rule), ``special`` and ``measured`` (its form; the forms stand in ``statement``), ``definitions`` and ``phrases``
 on ``layers`` (which layers are meant), ``checks`` (what the sentence leaves open, with priors), ``proposer`` (ranking,
 decks).
 
