@@ -200,7 +200,10 @@ class _Words:
     def _layer(self, node: Node) -> bool:
         while isinstance(node, Call) and node.receiver is not None:
             node = node.receiver
-        return isinstance(node, Call) and (node.name in self.named or node.name == "input")
+        if not isinstance(node, Call):
+            return False
+        # A name may stand for a length too.
+        return node.name == "input" or not self.named.get(node.name, "0")[:1].isdigit()
 
     def _method(self, node: Call, words: str) -> str:
         name = _SHORT.get(node.name, node.name)

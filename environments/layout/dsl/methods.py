@@ -737,7 +737,7 @@ def _rounded(planner: Planner, layer: Layer, args: Arguments) -> Layer:
     return apply(planner, args, layer, "rounded_corners", POLYGONS, constants)
 
 
-@_method("corners", "P", ".{m}", ".{m}(90)", ".{m}(-90.0 .. -45.0)", ".{m}(as_dots)", ".{m}(as_edge_pairs)")
+@_method("corners", "P", ".{m}", ".{m}(90)", ".{m}(-100.0 .. -20.0)", ".{m}(as_dots)", ".{m}(as_edge_pairs)")
 def _corners(planner: Planner, layer: Layer, args: Arguments) -> Layer:
     if args.options:
         raise args.refuse("options are not known here")

@@ -107,7 +107,8 @@ class _Reader:
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if left is None or right is None or (node.has_error and self._broken(node)):
             raise self._no(node, "no valid Ruby")
-        targets = _solid(left) if left.type == "left_assignment_list" else [left]
+        several = left.type == "left_assignment_list"
+        targets = [part for part in _solid(left) if part.type != ","] if several else [left]
         for target in targets:
             if target.type not in ("identifier", "constant", "global_variable"):
                 raise self._no(target, "only plain names can be assigned")
