@@ -34,7 +34,7 @@ def examine(home: Path, deadline: float = DEADLINE) -> list[Check]:
     parts: list[tuple[str, Callable[[], list[Check]]]] = [
         ("python", _python), ("store", partial(_store, home)), ("sandbox", _sandboxes),
         ("memory", partial(_memory, home)), ("compiler", partial(_compilers, home)), ("device", _devices),
-        ("layout", _klayout), ("model", _models),
+        ("layout", partial(_klayout, home)), ("model", _models),
     ]  # fmt: skip
     found: dict[str, list[Check]] = {}
     until = time.monotonic() + deadline
@@ -215,10 +215,29 @@ def _devices() -> list[Check]:
     ]
 
 
-def _klayout() -> list[Check]:
-    program, wheel = shutil.which("klayout"), _version("klayout")
-    detail = ", ".join(x for x in (program or "", f"wheel {wheel}" if wheel else "") if x)
-    return [_check("layout", "KLayout", True if detail else None, detail or "absent (no method needs it yet)")]
+def _klayout(home: Path) -> list[Check]:
+    from orienteer.environments.layout import finding, ruby_engine
+    from orienteer.environments.layout.runner import choose
+    from orienteer.errors import OrienteerError
+
+    wheel = _version("klayout")
+    out = [
+        _check(
+            "layout", "klayout wheel", bool(wheel), wheel or "absent", "" if wheel else "pip install 'orienteer[drc]'"
+        )
+    ]
+    try:
+        found = finding.find()
+        out.append(_check("layout", "KLayout", True, f"{found.version} in {found.program.parent}"))
+        if found.strmrun is None:
+            raise OrienteerError("absent: decks run by the embedded interpreter or a process each", finding.CURE)
+        engine = ruby_engine.engine(found, home / "cache")
+        out.append(_check("layout", "strmrun", True, f"{found.strmrun}, with the engine in {engine}"))
+    except OrienteerError as error:
+        name = "strmrun" if len(out) > 1 else "KLayout"
+        out.append(_check("layout", name, None, error.problem, error.cure))
+    out.append(_check("layout", "deck backend", True, f"auto takes {choose(home)[1]}"))
+    return out
 
 
 def _models() -> list[Check]:

@@ -95,6 +95,8 @@ class Server:
             binds=[*installation.folders, engine], env=env, limits=limits, check=check,
         )  # fmt: skip
         self.resident_mb = 0
+        #: How often a layout was read.
+        self.loads = 0
         try:
             first = self._next(START_S)
             self._talk.forget_names()
@@ -136,6 +138,7 @@ class Server:
                 index = int(said[1])
                 if kind == b"load":
                     loading, running = index, -1
+                    self.loads += 1
                 elif kind == b"run":
                     loading, running = -1, index
                 else:
@@ -348,6 +351,8 @@ class StrmrunRunner(InstalledRunner):
         self._isolate = isolate
         #: Processor seconds of the servers with all their children; known after :meth:`close`.
         self.servers_cpu_s = 0.0
+        #: How often a layout was read, over all servers.
+        self.loads = 0
         self._servers = Servers(
             lambda: Server(installation, engine, sandbox, self._layouts.folder, memory_mb=memory_mb, check=self._check),
             workers,
@@ -404,6 +409,7 @@ class StrmrunRunner(InstalledRunner):
                     strikes += 1
                     log.warning("a server of decks ended between runs: %s", death.message)
             finally:
+                self.loads, server.loads = self.loads + server.loads, 0
                 self._servers.give(server, healthy=healthy)
             if strikes > _STRIKES:
                 message = "the server of decks ends again and again"
