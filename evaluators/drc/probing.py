@@ -14,7 +14,7 @@ from typing import Any
 from orienteer.environments.layout.dsl.tree import DeckError, Program, Refusal
 from orienteer.environments.layout.layouts import write_layout
 from orienteer.environments.layout.patterns.expressions import checks, outputs
-from orienteer.environments.layout.patterns.figures import Polygon, box
+from orienteer.environments.layout.patterns.figures import Polygon, bounds, box
 from orienteer.environments.layout.patterns.generating import Pattern, layers_of, patterns
 from orienteer.environments.layout.results import DeckResult
 from orienteer.environments.layout.runner import DeckRunner
@@ -23,6 +23,8 @@ from orienteer.evaluators.drc.observed import Test, observed, telling
 
 #: Micrometres of a database unit in layouts made here.
 UNIT = 0.001
+#: Changes made to a layout to make it smaller.
+_MOST_CHANGES = 60
 #: Random layouts added to those made from the decks.
 _RANDOM = 128
 #: Layouts made for a pool whose decks the embedded interpreter cannot run: each costs a run of KLayout a deck.
@@ -170,8 +172,8 @@ def smallest_difference(
         nonlocal tried
         tried += len(batch)
         pairs = _both(first, second, runner, folder, batch)
-        unlike = [pattern for pattern, (a, b) in zip(batch, pairs, strict=True) if unlike(a, b)]
-        return min(unlike, key=lambda pattern: pattern.size) if unlike else None
+        apart = [pattern for pattern, (a, b) in zip(batch, pairs, strict=True) if unlike(a, b)]
+        return min(apart, key=_how_large) if apart else None
 
     for batch in _batches(patterns(trees, unit=UNIT), 64):
         found = differ(batch)
@@ -184,7 +186,7 @@ def smallest_difference(
         found = differ([random_pattern(rng, layers, near) for _ in range(64)])
     if found is None:
         return None, tried
-    found = _shrunk(found, differ)
+    found = _shrunk(found, differ, min(distances(trees)))
     a, b = _both(first, second, runner, folder, [found], geometry=True)[0]
     return Difference(found, a, b, tried), tried
 
@@ -207,13 +209,46 @@ def unlike(a: DeckResult, b: DeckResult) -> bool:
     )  # fmt: skip
 
 
-def _shrunk(pattern: Pattern, differ: Callable[[Sequence[Pattern]], Pattern | None]) -> Pattern:
-    """Return a smaller layout on which the decks still differ: one change at a time, until none helps."""
-    while True:
-        smaller = differ(_without_one(pattern)) or differ(_drawn_in(pattern))
-        if smaller is None:
-            return pattern
+def _how_large(pattern: Pattern) -> tuple[int, int]:
+    """Return corners and summed extent of a layout's shapes: what makes it large to look at."""
+    extents = (bounds([polygon]) for polygons in pattern.shapes.values() for polygon in polygons)
+    return pattern.size, sum(right - left + top - bottom for left, bottom, right, top in extents)
+
+
+def _shrunk(pattern: Pattern, differ: Callable[[Sequence[Pattern]], Pattern | None], least: int) -> Pattern:
+    """Return a smaller layout on which the decks still differ: one change at a time, until none helps.
+
+    No side of a box is made shorter than ``least`` database units: specks are small, but nobody can read them.
+    """
+    for _ in range(_MOST_CHANGES):
+        changed = (_without_one(pattern), _boxed(pattern), _halved(pattern, least))
+        smaller = next((found for batch in changed if batch and (found := differ(batch)) is not None), None)
+        if smaller is None or _how_large(smaller) >= _how_large(pattern):
+            break
         pattern = smaller
+    return pattern
+
+
+def _halved(pattern: Pattern, least: int) -> list[Pattern]:
+    """Return the layout with one side of one box drawn in to the middle."""
+    found = []
+    for layer, polygons in pattern.shapes.items():
+        for n, polygon in enumerate(polygons):
+            left, bottom, right, top = bounds([polygon])
+            if polygon != box(left, bottom, right, top):
+                continue
+            across, up = (left + right) // 2, (bottom + top) // 2
+            for new in ((left, bottom, across, top), (across, bottom, right, top), (left, bottom, right, up),
+                        (left, up, right, top)):  # fmt: skip
+                if (new[2] - new[0] >= least or new[2] - new[0] == right - left) and (
+                    new[3] - new[1] >= least or new[3] - new[1] == top - bottom
+                ):
+                    found.append(
+                        Pattern(
+                            pattern.about, {**pattern.shapes, layer: (*polygons[:n], box(*new), *polygons[n + 1 :])}
+                        )
+                    )
+    return found
 
 
 def _without_one(pattern: Pattern) -> list[Pattern]:
@@ -228,10 +263,8 @@ def _without_one(pattern: Pattern) -> list[Pattern]:
     return found
 
 
-def _drawn_in(pattern: Pattern) -> list[Pattern]:
+def _boxed(pattern: Pattern) -> list[Pattern]:
     """Return the layout with fewer corners: polygons of more than four replaced by their boxes."""
-    from orienteer.environments.layout.patterns.figures import bounds
-
     found = []
     for layer, polygons in pattern.shapes.items():
         for n, polygon in enumerate(polygons):
