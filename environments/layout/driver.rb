@@ -8,7 +8,7 @@
 #
 # Standard input and output carry frames: a length (4 bytes, big endian), then fields, each with its length before it.
 # In:   "deck", text, time-out (s), memory (MiB), "deck" or "run", flags ("g": geometry, "r": report file), paths ...
-# Out:  "ready", version, note | "load", index | "bad", index, message | "run", index
+# Out:  "ready", what is wrong or "" | "load", index | "bad", index, message | "run", index
 #       "done", index, cpu seconds, the child's own fields | "timeout", index, cpu | "died", index, cpu, how
 #       "end", resident MiB
 
@@ -553,7 +553,6 @@ $stdin.reopen(File::NULL)
 $stdout.reopen(File::NULL, "w")
 server = Server.new(input, output)
 GC.orienteer_start
-server.say("ready", RBA::Application.version, close_to_others) if RBA.const_defined?(:Application)
-server.say("ready", "", close_to_others) unless RBA.const_defined?(:Application)
+server.say("ready", close_to_others)
 server.serve
 exit!(0)

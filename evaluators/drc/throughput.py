@@ -237,7 +237,15 @@ def write_large(path: Path, size_mb: int) -> None:
             x, y = (number % columns) * 400, (number // columns) * 400
             wide, high = 100 + number * 7 % 193, 100 + number * 13 % 211
             arm = 40 + number * 3 % 37
-            corners = [(0, 0), (0, high), (arm, high), (arm, arm), (wide, arm), (wide, 0), (0, 0)]
+            corners: list[tuple[Any, Any]] = [
+                (0, 0),
+                (0, high),
+                (arm, high),
+                (arm, arm),
+                (wide, arm),
+                (wide, 0),
+                (0, 0),
+            ]
             block = np.zeros(len(number), record)
             for place, (dx, dy) in enumerate(corners):
                 block["points"][:, place, 0], block["points"][:, place, 1] = x + dx, y + dy
