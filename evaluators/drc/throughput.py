@@ -73,7 +73,8 @@ def measure(
     if not work:
         raise UsageError("no task has a gold deck and layouts", "name a folder in Rule2DRC's layout, like drc_bench")
     pairs = [(task, place) for task in work for place in range(len(task.layouts))]
-    rows, found = [], {}
+    rows: list[dict[str, Any]] = []
+    found: dict[str, Results] = {}
     for way in _WAYS:
         size = min(sample, len(pairs)) if way.sample is not None else len(pairs)
         chosen = [pairs[index * len(pairs) // size] for index in range(size)]
