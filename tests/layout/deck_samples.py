@@ -16,7 +16,12 @@ RECEIVERS = {
     EDGE_PAIRS: ("a.space(0.3.um)", "b.width(0.25.um, projection)"),
     TEXTS: ("t",),
 }
-_OTHERS = {"P": ("b", "c", "b.or(c)"), "E": ("b.edges", "c.edges"), "D": ("b.space(0.25.um)",), "T": ("t",)}
+_OTHERS = {
+    "P": ("b", "c", "b.or(c)", "b", "c", "none"),
+    "E": ("b.edges", "c.edges"),
+    "D": ("b.space(0.25.um)",),
+    "T": ("t",),
+}
 _LETTER = {POLYGONS: "P", EDGES: "E", EDGE_PAIRS: "D", TEXTS: "T"}
 LENGTHS = ("0.1.um", "0.12.um", "60.nm", "0.2.um", "150", "0.07")
 AREAS = ("0.03.um2", "0.1.um2", "0.01", "40000")
@@ -27,7 +32,21 @@ a = input(1, 0)
 b = input(2, 0)
 c = input(3, 0)
 t = labels(4, 0)
+none = input(99, 0)
 """
+
+#: Nets: what is connected, and the ratio of metal to gate on them.
+ANTENNA = (
+    "connect(g, a)\nconnect(a, c)\nantenna_check(g, c, 1.0).output('A')\n",
+    "connect(g, a)\nconnect(a, c)\nantenna_check(g, c, 0.5).output('A')\n"
+    "connect(c, b)\nantenna_check(g, b, 2).output('B')\n",
+    "connect(g, a)\nconnect(a, c)\n"
+    "antenna_check(area_and_perimeter(g, 0.1), perimeter_only(c, 0.5.um), 1.0).output('A')\n",
+    "connect(a, b)\nconnect(b, c)\nantenna_check(a, area_only(c), 1.0, b).output('A')\n",
+    "connect(g, a)\nantenna_check(g, a, 3).output('A')\n"
+    "clear_connections\nconnect(g, b)\nantenna_check(g, b, 3).output('B')\n",
+    "d = input(1, 0)\nconnect(g, a)\nconnect(g, d)\nantenna_check(g, a, 1).output('A')\nantenna_check(g, d, 1).output('B')\n",
+)
 
 
 def calls() -> Iterator[tuple[str, str, str]]:

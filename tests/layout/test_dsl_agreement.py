@@ -74,6 +74,20 @@ def test_every_method_reports_what_klayout_reports(engine: DeckRunner, folder: P
     assert compared > 300
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_antennas_are_those_of_klayout(engine: DeckRunner, folder: Path, seed: int) -> None:
+    layout = folder / f"antenna{seed}.gds"
+    dbu = (0.001, 0.0005, 0.005)[seed]
+    deck_samples.write_layout(layout, seed + 1000, dbu)
+    decks = [deck_samples.HEAD + "g = a & b\n" + lines for lines in deck_samples.ANTENNA]
+    with PyRunner(like=engine.version) as embedded:
+        ours = embedded.run_many(decks, [layout], geometry=True)
+    theirs = engine.run_many(decks, [layout], geometry=True)
+    assert all(mine[0].ok for mine in ours)
+    assert sum(sum(mine[0].counts.values()) for mine in ours) > 0
+    assert all(agree(mine[0], real[0], dbu) for mine, real in zip(ours, theirs, strict=True))
+
+
 def known_difference(name: str, kind: str, real: DeckResult) -> bool:
     """Say whether the two versions are known to differ in a call."""
     if kind == "edge pairs" and name in NEWER:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from orienteer.environments.layout.dsl import functions, universal
+from orienteer.environments.layout.dsl.antenna import Connections
 from orienteer.environments.layout.dsl.methods import METHODS
 from orienteer.environments.layout.dsl.plan import Output, Plan, Planner, ordered
 from orienteer.environments.layout.dsl.tree import (
@@ -86,6 +87,7 @@ class Deck:
         self.title: str | None = None
         self.reported = False
         self.source: SourceValue | None = None
+        self.connections = Connections()
 
     def assign(self, statement: Assign, value: Any) -> None:
         """Give a value its name, or a pair of values their two names."""

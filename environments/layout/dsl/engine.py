@@ -58,9 +58,7 @@ class Source:
 
 def count(op: Op, made: Any, source: Source) -> int:
     """Return how many items a report shows for a collection."""
-    if op.drawn:
-        return sum(1 for _ in _drawn_values(made, source))
-    return int(made.count())
+    return int(_scanned(made, source).num_items()) if op.drawn else int(made.count())
 
 
 def violations(op: Op, made: Any, source: Source) -> tuple[Violation, ...]:
@@ -70,21 +68,23 @@ def violations(op: Op, made: Any, source: Source) -> tuple[Violation, ...]:
     return tuple(_value(shape, source.dbu, op.kind) for shape in made.each())
 
 
-def _drawn_values(made: Any, source: Source) -> Iterator[Violation]:
-    """Yield the items of a collection that comes straight from the layout.
+def _scanned(made: Any, source: Source) -> Any:
+    """Return a report database that has scanned a collection.
 
-    KLayout scans such a collection cell by cell: every cell's shapes once, however often the cell is placed, in the
-    cell's own coordinates, with paths and texts as drawn.
+    KLayout scans a collection that comes straight from the layout cell by cell: every cell's shapes once, however often
+    the cell is placed, in the cell's own coordinates, with paths and texts as drawn.
     """
-    from klayout import rdb
+    from klayout import db, rdb
 
     database = rdb.ReportDatabase("")
     cell = database.create_cell("TOP")
-    category = database.create_category("c")
-    from klayout import db
+    database.create_category("c").scan_collection(cell, db.CplxTrans(source.dbu), made)
+    return database
 
-    category.scan_collection(cell, db.CplxTrans(source.dbu), made)
-    for item in database.each_item_per_category(category.rdb_id()):
+
+def _drawn_values(made: Any, source: Source) -> Iterator[Violation]:
+    """Yield the items of a collection that comes straight from the layout, perhaps."""
+    for item in _scanned(made, source).each_item():
         for value in item.each_value():
             yield read_value(value.to_s())
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orienteer.environments.layout.dsl import universal
+from orienteer.environments.layout.dsl import antenna, universal
 from orienteer.environments.layout.dsl.methods import METHODS, check_options, flat_size, places
 from orienteer.environments.layout.dsl.plan import EDGE_PAIRS, EDGES, POLYGONS, TEXTS, Output
 from orienteer.environments.layout.dsl.universal import PRIMARY, Limits, Rule, as_rule, node
@@ -174,7 +174,14 @@ LAYER_FUNCTIONS = frozenset(
 )
 TWO_LAYER_FUNCTIONS = frozenset({"enc", "enclosing", "enclosed", "overlap", "sep", "separation"})
 
-FUNCTIONS: dict[str, Callable[[Any, Arguments], Any]] = {}
+FUNCTIONS: dict[str, Callable[[Any, Arguments], Any]] = {
+    "connect": antenna.connect,
+    "clear_connections": antenna.clear,
+    "antenna_check": antenna.check,
+    "area_only": antenna.weighted,
+    "perimeter_only": antenna.weighted,
+    "area_and_perimeter": antenna.weighted,
+}
 
 
 def _function(names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -106,7 +106,9 @@ def _call(
         return getattr(first, method)(*rest, *values)
 
     inputs = (layer.op, *(other.op for other in others))
-    return planner.op(f"{method}{'!' if in_place else ''}", kind, inputs, constants, run, args.line)
+    # With an empty layer on the other side many operations hand the drawn layer through as it is.
+    drawn = any(op.drawn and op.kind == kind for op in inputs)
+    return planner.op(f"{method}{'!' if in_place else ''}", kind, inputs, constants, run, args.line, drawn=drawn)
 
 
 def _layer(args: Arguments, index: int, kinds: str) -> Layer:
@@ -173,7 +175,9 @@ def _split(planner: Planner, layer: Layer, args: Arguments) -> tuple[Layer, Laye
         def run(source: Any, pair: Any, index: int = index) -> Any:
             return pair[index]
 
-        made.append(Layer(layer.kind, planner.op("part", layer.kind, (both.op,), (index,), run, args.line)))
+        made.append(
+            Layer(layer.kind, planner.op("part", layer.kind, (both.op,), (index,), run, args.line, drawn=both.op.drawn))
+        )
     return made[0], made[1]
 
 
@@ -332,7 +336,9 @@ def _merged_first(planner: Planner, args: Arguments, layer: Layer) -> Layer:
     def run(source: Any, first: Any) -> Any:
         return first if not first.merged_semantics or first.is_merged() else first.merged()
 
-    return Layer(POLYGONS, planner.op("merge for check", POLYGONS, (layer.op,), (), run, args.line))
+    return Layer(
+        POLYGONS, planner.op("merge for check", POLYGONS, (layer.op,), (), run, args.line, drawn=layer.op.drawn)
+    )
 
 
 @dataclass
@@ -503,7 +509,7 @@ def _drc(planner: Planner, layer: Layer, args: Arguments) -> Layer:
         return first.complex_op(universal.build(made, rest, touching))
 
     touching = Enum("ZeroDistanceMode", planner.touching).value()
-    return Layer(kind, planner.op("complex_op", kind, (layer.op, *others), made, run, args.line))
+    return Layer(kind, planner.op("complex_op", kind, (layer.op, *others), made, run, args.line, drawn=layer.op.drawn))
 
 
 # --- filters ----------------------------------------------------------------------------------------------------------
@@ -861,7 +867,7 @@ def _turned(planner: Planner, layer: Layer, args: Arguments) -> Layer:
 
         return first.transformed(db.ICplxTrans(scale, angle, False, 0, 0))
 
-    op = planner.op(args.name, layer.kind, (layer.op,), (scale, angle), run, args.line)
+    op = planner.op(args.name, layer.kind, (layer.op,), (scale, angle), run, args.line, drawn=layer.op.drawn)
     return Layer(layer.kind, op)
 
 
@@ -984,7 +990,7 @@ def _flatten(planner: Planner, layer: Layer, args: Arguments) -> Layer:
         made.flatten()
         return made
 
-    layer.op = planner.op("flatten", layer.kind, (layer.op,), (), run, args.line)
+    layer.op = planner.op("flatten", layer.kind, (layer.op,), (), run, args.line, drawn=layer.op.drawn)
     return layer
 
 

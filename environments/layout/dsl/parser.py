@@ -187,6 +187,11 @@ class _Reader:
         arguments: list[Node] = []
         options: list[tuple[str, Node]] = []
         listed = node.child_by_field_name("arguments")
+        if listed is not None and self._glued(method, listed):
+            # The grammar takes a&b for a call with a block; for a layer it is a boolean.
+            operand = self._expression(listed.children[0].children[1], depth + 1)
+            line = method.start_point[0] + 1
+            return Binary("&", Call(receiver, self._whole(method), (), (), False, line), operand, line)
         if listed is not None:
             if self._broken(listed):
                 raise self._no(listed, "no valid Ruby")
@@ -201,6 +206,16 @@ class _Reader:
                     arguments.append(self._expression(child, depth + 1))
         line = method.start_point[0] + 1
         return Call(receiver, self._whole(method), tuple(arguments), tuple(options), listed is not None, line)
+
+    def _glued(self, method: Any, listed: Any) -> bool:
+        """Say whether a call is an ``a&b`` with a simple right side, without a space between."""
+        inside = listed.children
+        if len(inside) != 1 or inside[0].type != "block_argument" or listed.start_byte != method.end_byte:
+            return False
+        parts = inside[0].children
+        return (len(parts) == 2 and parts[1].type in ("identifier", "parenthesized_statements")) or (
+            len(parts) == 2 and parts[1].type == "call" and parts[1].child_by_field_name("operator") is not None
+        )
 
     def _pair(self, node: Any, depth: int) -> tuple[str, Node]:
         key, value = node.child_by_field_name("key"), node.child_by_field_name("value")

@@ -34,7 +34,7 @@ class Op:
         parts: Any = None,
     ) -> None:
         self.name, self.kind, self.inputs, self.run, self.line = name, kind, inputs, run, line
-        #: Straight from the layout, cells and all: a report shows its shapes cell by cell.
+        #: Perhaps straight from the layout, cells and all: a report shows such shapes cell by cell.
         self.drawn = drawn
         self.parts = parts
 
