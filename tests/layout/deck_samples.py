@@ -45,7 +45,8 @@ ANTENNA = (
     "connect(a, b)\nconnect(b, c)\nantenna_check(a, area_only(c), 1.0, b).output('A')\n",
     "connect(g, a)\nantenna_check(g, a, 3).output('A')\n"
     "clear_connections\nconnect(g, b)\nantenna_check(g, b, 3).output('B')\n",
-    "d = input(1, 0)\nconnect(g, a)\nconnect(g, d)\nantenna_check(g, a, 1).output('A')\nantenna_check(g, d, 1).output('B')\n",
+    "d = input(1, 0)\nconnect(g, a)\nconnect(g, d)\n"
+    "antenna_check(g, a, 1).output('A')\nantenna_check(g, d, 1).output('B')\n",
 )
 
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orienteer.environments.layout.dsl import antenna, universal
-from orienteer.environments.layout.dsl.methods import METHODS, check_options, flat_size, places
+from orienteer.environments.layout.dsl.checks import check_options
+from orienteer.environments.layout.dsl.methods import METHODS
 from orienteer.environments.layout.dsl.plan import EDGE_PAIRS, EDGES, POLYGONS, TEXTS, Output
+from orienteer.environments.layout.dsl.shapes import flat_size, places
 from orienteer.environments.layout.dsl.universal import PRIMARY, Limits, Rule, as_rule, node
 from orienteer.environments.layout.dsl.values import (
     Arguments,
