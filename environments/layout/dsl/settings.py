@@ -111,7 +111,7 @@ def _density(planner: Planner, layer: Layer, args: Arguments) -> Layer:
 
 
 #: Most tiles of one density check.
-MOST_TILES = 250_000
+MOST_TILES = 40_000
 
 
 def _tiled(
