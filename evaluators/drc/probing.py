@@ -221,7 +221,7 @@ def _shrunk(pattern: Pattern, differ: Callable[[Sequence[Pattern]], Pattern | No
     No side of a box is made shorter than ``least`` database units: specks are small, but nobody can read them.
     """
     for _ in range(_MOST_CHANGES):
-        changed = (_without_one(pattern), _boxed(pattern), _halved(pattern, least))
+        changed = (_without_one(pattern), _boxed(pattern), _cut(pattern, least))
         smaller = next((found for batch in changed if batch and (found := differ(batch)) is not None), None)
         if smaller is None or _how_large(smaller) >= _how_large(pattern):
             break
@@ -229,25 +229,26 @@ def _shrunk(pattern: Pattern, differ: Callable[[Sequence[Pattern]], Pattern | No
     return pattern
 
 
-def _halved(pattern: Pattern, least: int) -> list[Pattern]:
-    """Return the layout with one side of one box drawn in to the middle."""
+def _cut(pattern: Pattern, least: int) -> list[Pattern]:
+    """Return the layout with one side of one box drawn in, by a half or a quarter."""
     found = []
     for layer, polygons in pattern.shapes.items():
         for n, polygon in enumerate(polygons):
             left, bottom, right, top = bounds([polygon])
             if polygon != box(left, bottom, right, top):
                 continue
-            across, up = (left + right) // 2, (bottom + top) // 2
-            for new in ((left, bottom, across, top), (across, bottom, right, top), (left, bottom, right, up),
-                        (left, up, right, top)):  # fmt: skip
-                if (new[2] - new[0] >= least or new[2] - new[0] == right - left) and (
-                    new[3] - new[1] >= least or new[3] - new[1] == top - bottom
+            for share in (2, 4):
+                across, up = (right - left) // share, (top - bottom) // share
+                for new in (
+                    (left + across, bottom, right, top),
+                    (left, bottom, right - across, top),
+                    (left, bottom + up, right, top),
+                    (left, bottom, right, top - up),
                 ):
-                    found.append(
-                        Pattern(
-                            pattern.about, {**pattern.shapes, layer: (*polygons[:n], box(*new), *polygons[n + 1 :])}
-                        )
-                    )
+                    wide, high = new[2] - new[0], new[3] - new[1]
+                    if (wide >= least or wide == right - left) and (high >= least or high == top - bottom):
+                        shapes = {**pattern.shapes, layer: (*polygons[:n], box(*new), *polygons[n + 1 :])}
+                        found.append(Pattern(pattern.about, shapes))
     return found
 
 
