@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orienteer.environments.execution import ExitCause, Limits, Sandbox
+from orienteer.environments.execution import ExitCause, Limits
 from orienteer.environments.execution.paths import interpreter, software
+from orienteer.environments.execution.sandbox import Sandbox
 
 #: Wall clock of a script, seconds, as upstream.
 SECONDS = 60.0
