@@ -104,6 +104,9 @@ def run(
     from orienteer.agents.runtime.models import choose_model
     from orienteer.memory.home import home as place
 
+    if method.startswith("-"):
+        # An option that the method would have to know, before the method.
+        raise UsageError(f"no such option: {method[:60]}", "give the method first; see `agent run --help`")
     kind = registry.find(method)
     chosen, why = choose_model(model)
     settings = parse_set(set_ or [])

@@ -79,11 +79,13 @@ def as_settings(words: Sequence[str], kind: type[Settings]) -> dict[str, Any]:
     while todo:
         word = todo.pop(0)
         option, sign, value = word.removeprefix("--").partition("=")
+        if not word.startswith("-"):
+            raise UsageError(f"got unexpected extra argument ({word[:60]})", "see `agent run --help`")
         name = known.get(option.replace("_", "-")) if word.startswith("--") else None
         if name is None:
             near = difflib.get_close_matches(option, known, n=1)
             hint = f"did you mean --{near[0]}?" if near else "see `agent run --help` and `agent methods`"
-            raise UsageError(f"there is no option {word.partition('=')[0]}", hint)
+            raise UsageError(f"no such option: {word.partition('=')[0][:60]}", hint)
         annotation = kind.model_fields[name].annotation
         if not sign and annotation is bool:
             value = "true"
