@@ -28,6 +28,9 @@ def asker(display: Display) -> AskSomebody:
         display.pause()
         try:
             return _ask(question, cancel)
+        except OSError:
+            # The terminal, or whoever read us, is gone: the question stays open.
+            return None
         finally:
             display.go_on()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from orienteer.agents.drc.layouts import in_words
@@ -10,7 +12,7 @@ from orienteer.agents.runtime.method import Question
 from orienteer.environments.layout.pictures import Panel, draw
 from orienteer.environments.layout.results import Violation
 from orienteer.environments.layout.runner import DeckRunner
-from orienteer.environments.layout.tasks import RuleTask
+from orienteer.environments.layout.tasks import LayerNumber, RuleTask
 
 #: What may be answered.
 VIOLATION, FINE, OTHER = "violation", "fine", "other"
@@ -42,7 +44,7 @@ def question(
     text = "\n".join(
         (
             f"rule {category}: {rule}",
-            f"question {number + 1}: {test.about}",
+            f"question {number + 1}: {with_names(test.about, names)}",
             *(f"  {line}" for line in in_words(layout, names).splitlines()),
             f"  violation, if {book.decks[yes].why or 'reading ' + str(yes + 1)}",
             f"  fine, if {book.decks[no].why or 'reading ' + str(no + 1)}",
@@ -51,6 +53,15 @@ def question(
     )
     facts = {"category": category, "readings": {VIOLATION: yes, FINE: no}, "about": test.about}
     return Question(task.id, text, (VIOLATION, FINE, OTHER), (str(picture), str(shown)), facts)
+
+
+def with_names(text: str, names: Mapping[LayerNumber, str]) -> str:
+    """Return a text with layers called by their names instead of their numbers."""
+
+    def name(match: re.Match[str]) -> str:
+        return names.get((int(match[1]), int(match[2])), match[0])
+
+    return re.sub(r"\b(\d+)/(\d+)\b", name, text)
 
 
 def differing(test: Test) -> str:

@@ -322,7 +322,7 @@ class Drc(Method):
                 expected.append(drawn.expected.get(name, {}))
         else:
             for n, sketch in enumerate(sketches(candidate.content)):
-                path = draw_file(sketch, desk.place("work") / f"{candidate.id}-{n}.gds")
+                path = draw_file(sketch, desk.place("layouts") / f"{candidate.id}-{n}.gds")
                 files.append(proposing.keep_layout(desk, path.read_bytes()))
                 path.unlink()
                 about.append(sketch.about)

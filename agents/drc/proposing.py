@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,8 +90,9 @@ def _drawn(desk: Desk, book: Book, want: Want) -> Proposal:
     known = {test.about + str(test.size) for test in book.tests}
     found: list[Probed] = []
     if len(texts) > 1:
-        folder = desk.place(f"work/{want.name}-{want.step}")
-        found = probe(texts, desk.task.categories, desk.runner, folder, most=want.most + len(known))
+        desk.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="probe-", dir=desk.folder) as folder:
+            found = probe(texts, desk.task.categories, desk.runner, Path(folder), most=want.most + len(known))
     fresh = [item for item in found if item.pattern.about + str(item.pattern.size) not in known][: want.most]
     if not fresh:
         raise ProposalFailed("nothing-splits", "no layout was found on which these decks differ")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orienteer.environments.layout.dsl.tree import Program
-from orienteer.environments.layout.patterns.expressions import Expression, Made, checks, drawn, outputs, within
+from orienteer.environments.layout.patterns.expressions import Drawn, Expression, Made, checks, drawn, outputs, within
 from orienteer.environments.layout.patterns.figures import FIGURES, Figure, Scale, bounds, box, figures
 from orienteer.environments.layout.patterns.realising import Drawing, realise
 from orienteer.environments.layout.tasks import LayerNumber
@@ -139,17 +140,22 @@ def _of(measure: _Measure, expressions: Sequence[Expression], unit: float) -> li
     pairs = [(figure, measure) for figure in figures(measure.name, scale)]
     found = []
     margin = 2 * scale.body
+
+    def about(figure: Figure) -> str:
+        names = {"A": _called(measure.a), "B": "" if measure.b is None else _called(measure.b)}
+        return re.sub(r"\b[AB]\b", lambda match: names[match[0]] or match[0], figure.about)
+
     for figure, _ in pairs:
-        found.append(Pattern(figure.about, _drawn(measure, figure, margin)))
+        found.append(Pattern(about(figure), _drawn(measure, figure, margin)))
     telling = [figure for figure, _ in pairs if figure.a][: 12 if measure.b is None else 16]
     for figure in telling[::2]:
-        found.append(Pattern(f"{figure.about}, nothing around", _drawn(measure, figure, margin, tight=True)))
+        found.append(Pattern(f"{about(figure)}, nothing around", _drawn(measure, figure, margin, tight=True)))
     for layer, how in _restrictions(measure, expressions):
         for figure in telling[:: max(1, len(telling) // 4)]:
             drawing = _drawn(measure, figure, margin)
             changed = _changed(drawing, layer, how, figure, margin)
             if changed is not None:
-                found.append(Pattern(f"{figure.about}, {how} {layer[0]}/{layer[1]}", changed))
+                found.append(Pattern(f"{about(figure)}, {how} {layer[0]}/{layer[1]}", changed))
     return found
 
 
@@ -188,6 +194,13 @@ def _changed(drawing: Drawing, layer: LayerNumber, how: str, figure: Figure, mar
         }
     middle = (left + right) // 2
     return {**drawing, layer: (box(left - margin // 4, bottom - margin // 4, middle, top + margin // 4),)}
+
+
+def _called(expression: Expression) -> str:
+    """Return what a person calls a layer: its numbers; of a derived one those of what it is made from."""
+    layers = drawn(expression)
+    number = f"{layers[0][0]}/{layers[0][1]}" if layers else ""
+    return number if isinstance(expression, Drawn) or not number else f"{number} (derived)"
 
 
 def _shape_of(expression: Expression) -> object:
