@@ -22,6 +22,7 @@ Drawing = dict[LayerNumber, tuple[Polygon, ...]]
 _MOST_WAYS = 48
 #: How a part is drawn that only has to be there: the shape itself, a blanket over it, a mark inside, or left away.
 _CHOICES = ("blanket", "same", "mark", "nothing")
+_OWN = ("nothing", "mark", "blanket", "same")
 _TIGHT = ("same", "mark", "blanket", "nothing")
 _BOTH = frozenset(("and",))
 _EITHER = frozenset(("or", "xor", "join"))
@@ -55,17 +56,19 @@ def realise(wanted: Sequence[tuple[Expression, Sequence[Polygon]]], margin: int,
 
 def _ways(expressions: Sequence[Expression], tight: bool) -> Iterator[Mapping[int, str]]:
     """Yield choices for the operations that leave one, the likely ones first."""
-    choices = _TIGHT if tight else _CHOICES
-    free = [
-        id(e)
-        for expression in expressions
-        for e in within(expression)
-        if isinstance(e, Made) and len(e.parts) > 1 and e.name in _BOTH | _WITH | _WITHOUT
-    ]
-    free = list(dict.fromkeys(free))[:6]
-    order = sorted(itertools.product(range(len(choices)), repeat=len(free)), key=lambda picks: (sum(picks), picks))
+    given = {e.layer for e in expressions if isinstance(e, Drawn)}
+    free: dict[int, tuple[str, ...]] = {}
+    for expression in expressions:
+        for e in within(expression):
+            if isinstance(e, Made) and len(e.parts) > 1 and e.name in _BOTH | _WITH | _WITHOUT:
+                partner = e.parts[1]
+                # A partner that is drawn for its own sake need not be drawn for this one's.
+                own = isinstance(partner, Drawn) and partner.layer in given
+                free[id(e)] = _OWN if own else _TIGHT if tight else _CHOICES
+    nodes = list(free.items())[:6]
+    order = sorted(itertools.product(range(len(_CHOICES)), repeat=len(nodes)), key=lambda picks: (sum(picks), picks))
     for picks in order:
-        yield {node: choices[pick] for node, pick in zip(free, picks, strict=True)}
+        yield {node: choices[pick] for (node, choices), pick in zip(nodes, picks, strict=True)}
 
 
 def _draw(
