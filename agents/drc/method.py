@@ -69,6 +69,9 @@ class DrcSettings(Settings):
         "deck", description="strmrun: a process of its own for each deck, or each run"
     )
     timeout: float = Field(120.0, gt=0, le=36000, description="seconds of one run of a deck")
+    pictures: int = Field(
+        5, ge=0, description="draw what tells the chosen deck from the others, for so many tasks at most"
+    )
     max_tokens: int = Field(16384, ge=256, description="upper limit of a model's reply in tokens")
     temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature; the endpoint's own if unset")
 
@@ -350,7 +353,7 @@ class Drc(Method):
 
     def result(self, run: Run, state: Plain) -> Plain:
         """Return the chosen decks with what is known of them; write each beside the report."""
-        return telling.result(run, state, self._tasks, _settings(run))
+        return telling.result(run, state, self._tasks, _settings(run), self._runner)
 
     @classmethod
     def rows(cls, result: Plain) -> list[dict[str, str]]:

@@ -70,7 +70,17 @@ def _task(item: Mapping[str, Any], read: Read) -> str:
             for layout in item["layouts"]
         ),
     )
+    pictures = "".join(
+        f"<h3>not reading {esc(', '.join(map(str, shown['readings'])))}: {esc(shown['about'])}</h3>"
+        f'<p><img alt="{esc(shown["about"])}" src="data:image/png;base64,{esc(read(shown["picture"]))}"></p>\n'
+        for shown in item.get("apart", ())
+    )
     deck = f"<pre>{code(read(item['deck_sha']))}</pre>"
     return (
-        head + facts(known) + deck + folded("readings", readings, opened=True) + folded("layouts", layouts, opened=True)
+        head
+        + facts(known)
+        + deck
+        + pictures
+        + folded("readings", readings, opened=True)
+        + folded("layouts", layouts, opened=True)
     )

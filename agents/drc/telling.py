@@ -10,17 +10,20 @@ from typing import Any
 from orienteer.agents.drc import case
 from orienteer.agents.drc.selectors import Book, Test
 from orienteer.agents.drc.selectors.split import behaviours
+from orienteer.agents.drc.showing import shown
 from orienteer.agents.runtime.method import Plain
 from orienteer.agents.runtime.run import Run
+from orienteer.environments.layout.runner import DeckRunner
 from orienteer.environments.layout.tasks import RuleTask
 
 #: Layouts listed in a task's result.
 _MOST_TESTS = 12
 
 
-def result(run: Run, state: Plain, tasks: Mapping[str, RuleTask], settings: Any) -> Plain:
-    """Return the chosen decks with what is known of them, and write each into the run's folder."""
-    found = [_task(run, name, task, tasks.get(name)) for name, task in state["tasks"].items()]
+def result(run: Run, state: Plain, tasks: Mapping[str, RuleTask], settings: Any, runner: DeckRunner) -> Plain:
+    """Return the chosen decks with what is known of them, and write each into the run's folder, pictures beside."""
+    drawn = runner if len(state["tasks"]) <= settings.pictures else None
+    found = [_task(run, name, task, tasks.get(name), drawn) for name, task in state["tasks"].items()]
     found += [{"task": name, "status": "rejected", "reason": why} for name, why in state["rejected"].items()]
     scored = [item for item in found if "success" in item]
     summary: Plain = {"selector": settings.selector, "tasks": len(found)}
@@ -35,7 +38,7 @@ def result(run: Run, state: Plain, tasks: Mapping[str, RuleTask], settings: Any)
     return {"tasks": found, "summary": summary}
 
 
-def _task(run: Run, name: str, state: Mapping[str, Any], task: RuleTask | None) -> Plain:
+def _task(run: Run, name: str, state: Mapping[str, Any], task: RuleTask | None, runner: DeckRunner | None) -> Plain:
     decks = state["decks"]
     known: Plain = {"task": name, "candidates": len(decks), "run": sum(deck["runs"] for deck in decks)}
     if state["phase"] == "failed" or not decks:
@@ -65,6 +68,9 @@ def _task(run: Run, name: str, state: Mapping[str, Any], task: RuleTask | None) 
     }  # fmt: skip
     alive = [one for one in book.decks if one.runs]
     known["behaviours"] = len(behaviours(alive, book.tests)) if book.tests else 1
+    if task is not None and runner is not None:
+        folder = run.folder / "pictures" / _plain(name)
+        known["apart"] = shown(task, book, chosen["deck"], runner, run.artifacts, folder)
     if task is not None and task.layouts:
         known |= _truth(run, decks, chosen["deck"])
     return known
@@ -85,6 +91,7 @@ def _truth(run: Run, decks: Sequence[Mapping[str, Any]], chosen: int) -> Plain:
         "case_accuracy": mine["case_accuracy"] if mine else 0.0,
         "wrong": mine["wrong"][:8] if mine else [],
         "unwinnable": mine["unwinnable"] if mine else [],
+        "truth": mine,
     }
 
 
@@ -114,9 +121,13 @@ def _position(book: Book, test: Test) -> int:
 def _written(run: Run, name: str, sha: str) -> str:
     folder = run.folder / "decks"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.drc"
+    path = folder / f"{_plain(name)}.drc"
     path.write_text(run.artifacts.text(sha), encoding="utf-8")
     return str(path)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
 def rows(result: Plain) -> list[dict[str, str]]:
@@ -162,6 +173,9 @@ def course(document: Plain, task: str = "") -> list[str]:
             mark = "*" if other["number"] == item["number"] else " "
             state = other["failure"] or f"held likely {other['prior']:.0%}"
             lines.append(f"  {mark} {other['number']}. {other['reading'] or other['candidate']} ({state})")
+        for layout in item.get("apart", ()):
+            others = ", ".join(map(str, layout["readings"]))
+            lines.append(f"    not reading {others}: {layout['about']} ({layout['layout']})")
         for layout in item["layouts"]:
             said = "; ".join(f"{name} {bits}" for name, bits in layout["answers"].items())
             right = ", ".join(f"{c}: {'violation' if v else 'fine'}" for c, v in layout["expected"].items())

@@ -116,7 +116,13 @@ def test_a_rule_becomes_a_deck_that_runs(place):
     assert done.returncode == 0 and result["status"] == "chosen" and result["behaviours"] > 3
     assert "space(0.14.um" in Path(result["file"]).read_text()
     report = agent(place, "runs", "report", "last", "--to", "r.html")
-    assert report.returncode == 0 and "space(0.14.um" in (place / "r.html").read_text()
+    page = (place / "r.html").read_text()
+    assert report.returncode == 0 and "space(0.14.um" in page
+    # What tells the chosen reading from each of the others is drawn.
+    others = {number for shown in result["apart"] for number in shown["readings"]}
+    assert others == set(range(1, result["candidates"] + 1)) - {result["number"]}
+    assert page.count("data:image/png;base64,iVBOR") == len(result["apart"])
+    assert all(Path(shown["layout"]).with_suffix(".png").is_file() for shown in result["apart"])
     shown = agent(place, "runs", "show", "last")
     assert "chosen: reading" in shown.stdout
 
