@@ -13,10 +13,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from orienteer.environments.kernel import quick
+
 #: Most element accesses of a candidate that are noted; what comes after is not looked at.
 MAX_NOTED = 400_000
 
 _BFLOAT16 = "bf16"
+_UINT16 = np.dtype(np.uint16).num
 Array = np.ndarray[Any, Any]
 
 
@@ -77,6 +80,7 @@ class Interpreter:
         module, builder = self._module, self._builder
         # The checks for overflowing integers double the work; a device wraps round, and the result shows it.
         builder.options = module.InterpreterOptions(sanitize_overflow=False)
+        quick.shorten_calls(module, tl.core)
         # The language is patched for every launch and every call of a device function; once is enough here.
         module._patch_lang(types.SimpleNamespace(__globals__={"language": tl, "core": tl.core}))
         scope = types.SimpleNamespace(restore=lambda: None)
@@ -84,6 +88,9 @@ class Interpreter:
         module._get_np_dtype = _numpy_types(module._get_np_dtype)
         _remember_shapes(tl)
         _broadcast(module)
+        quick.shorten_operators(module, tl.core)
+        quick.shorten_types(module, tl.core)
+        quick.shorten_operands(module, tl.core)
         self._order(builder)
         self._bfloat16(type(builder))
         self._memory(builder)
@@ -115,7 +122,7 @@ class Interpreter:
         fma, erf, rsqrt, convert = kind.create_fma, kind.create_erf, kind.create_rsqrt, kind.create_fp_to_fp
 
         def held(value: Any) -> bool:
-            return value.dtype.scalar.name == _BFLOAT16 and value.data.dtype == np.uint16
+            return value.data.dtype.num == _UINT16 and value.dtype.scalar.name == _BFLOAT16
 
         def wide(value: Any) -> Any:
             import triton.language as tl
