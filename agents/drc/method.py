@@ -15,15 +15,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from orienteer.agents.drc import case, prompting, proposing, telling
-from orienteer.agents.drc.layouts import sketches
+from orienteer.agents.drc import case, prompting, proposing, telling, verdicts
 from orienteer.agents.drc.selectors import SELECTORS, Answer, Chosen, Selector, Test
 from orienteer.agents.runtime.method import (
     Ask,
     Candidate,
     Evaluation,
-    Failure,
-    MachineryError,
     Method,
     Outcome,
     Plain,
@@ -33,7 +30,6 @@ from orienteer.agents.runtime.method import (
 )
 from orienteer.agents.runtime.models import code_from
 from orienteer.agents.runtime.run import Run
-from orienteer.environments.layout.results import DeckResult, RunStatus
 from orienteer.environments.layout.tasks import RuleTask, find_tasks, task_of
 from orienteer.errors import UsageError
 
@@ -189,9 +185,11 @@ class Drc(Method):
         """Run a deck on the task's layouts, or all decks on new layouts; an answer needs no proof."""
         kind = candidate.notes.get("kind")
         if kind == "deck":
-            return self._judge_deck(run, candidate)
+            return verdicts.on_deck(self._desk(run, candidate.task), candidate)
         if kind in ("layouts", "suite"):
-            return self._judge_layouts(run, candidate)
+            state = run.state_before()["tasks"][candidate.task]
+            book, texts = case.book_of(run, state), case.deck_texts(run, state)
+            return verdicts.on_layouts(self._desk(run, candidate.task), candidate, book, texts)
         return Evaluation("ok", evidence=str(json.loads(candidate.content).get("who", "chosen")))
 
     def learn(self, run: Run, state: Plain, outcomes: Sequence[Outcome]) -> Plain:
@@ -247,6 +245,7 @@ class Drc(Method):
             votes=settings.votes,
             seed=run.seed,
             artifacts=run.artifacts,
+            cancel=run.cancel,
         )
 
     def _options(self, run: Run) -> dict[str, Any]:
@@ -278,76 +277,6 @@ class Drc(Method):
             "split": {"budget": settings.budget},
         }  # fmt: skip
         return SELECTORS[settings.selector](**options.get(settings.selector, {}))
-
-    # -- verdicts ----------------------------------------------------------------------------------------------------
-
-    def _judge_deck(self, run: Run, candidate: Candidate) -> Evaluation:
-        """Run a deck on a layout with every layer, then on the labelled ones; those only make the score to report."""
-        from orienteer.evaluators.drc.scoring import score
-
-        task = self._tasks[candidate.task]
-        layout = _smoke(task, run.folder / "tasks" / task.id)
-        results = self._run_deck(candidate.content, [layout, *(item.path for item in task.layouts)])
-        evidence = f"{self._runner.name}:{self._runner.version}"
-        if not results[0].ok:
-            first = results[0]
-            return Evaluation("failed", failure=Failure(str(first.status), first.message), evidence=evidence)
-        unknown = sorted(name for name in results[0].counts if name not in task.categories)
-        metrics: Plain = {"unknown": unknown}
-        if task.layouts:
-            metrics["truth"] = score(task, results[1:]).document()
-        return Evaluation("ok", evidence=evidence, metrics=metrics)
-
-    def _judge_layouts(self, run: Run, candidate: Candidate) -> Evaluation:
-        from orienteer.agents.drc.layouts import draw_file
-        from orienteer.environments.layout.scripts import run_script
-        from orienteer.evaluators.drc.probing import run_tests
-
-        task = self._tasks[candidate.task]
-        desk = self._desk(run, candidate.task)
-        state = run.state_before()["tasks"][candidate.task]
-        expected: list[Mapping[str, int]] = []
-        about: list[str] = []
-        files: list[tuple[str, Path]] = []
-        sizes: list[int] = []
-        if candidate.notes["maker"] == "model":
-            most = 64 if candidate.notes["kind"] == "suite" else 16
-            drawn = run_script(
-                candidate.content, self._sandbox, cases=most, seed=run.seed, categories=task.categories,
-                cancel=run.cancel,
-            )  # fmt: skip
-            if drawn.failure:
-                return Evaluation("failed", failure=Failure("script", drawn.failure[-400:]))
-            for name, data in drawn.files.items():
-                files.append(proposing.keep_layout(desk, data))
-                about.append(name)
-                sizes.append(len(data))
-                expected.append(drawn.expected.get(name, {}))
-        else:
-            for n, sketch in enumerate(sketches(candidate.content)):
-                path = draw_file(sketch, desk.place("layouts") / f"{candidate.id}-{n}.gds")
-                files.append(proposing.keep_layout(desk, path.read_bytes()))
-                path.unlink()
-                about.append(sketch.about)
-                sizes.append(sum(len(p) for polygons in sketch.shapes.values() for p in polygons))
-                expected.append({})
-        texts = case.deck_texts(run, state)
-        names = [name for name, _ in files]
-        tests = run_tests(texts, task.categories, self._runner, [p for _, p in files], about, sizes, names)
-        book = case.book_of(run, state)
-        labelled = [_with_labels(test, said, candidate.notes, book) for test, said in zip(tests, expected, strict=True)]
-        if candidate.notes["kind"] == "suite" and candidate.notes["maker"] == "model":
-            # As upstream: a layout that the manifest says nothing of is no test.
-            labelled = [test for test in labelled if test.expected]
-        evidence = f"{self._runner.name}:{self._runner.version}"
-        return Evaluation("ok", evidence=evidence, metrics={"tests": [test.document() for test in labelled]})
-
-    def _run_deck(self, deck: str, files: Sequence[Path]) -> list[DeckResult]:
-        results: list[DeckResult] = self._runner.run(deck, list(files))
-        broken = next((r for r in results if r.status is RunStatus.MACHINERY), None)
-        if broken is not None:
-            raise MachineryError(broken.message)
-        return results
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
@@ -456,29 +385,6 @@ def _answer(outcome: Outcome) -> Answer:
     return Answer(
         key, choice=picked, facts={**want.facts, "script": data.get("script", ""), "why": data.get("why", "")}
     )
-
-
-def _with_labels(test: Test, manifest: Mapping[str, int], notes: Mapping[str, Any], book: Any) -> Test:
-    """Return a test with what is expected: by the manifest, by the script's own word, or by the likelier decks."""
-    from dataclasses import replace
-
-    if manifest:
-        return replace(test, expected=dict(manifest))
-    if notes.get("expected") is not None:
-        return replace(test, any_expected=notes["expected"])
-    return replace(test, expected=proposing.vote(book, test)) if notes.get("label") else test
-
-
-def _smoke(task: RuleTask, folder: Path) -> Path:
-    """Return a small layout with a shape on every layer of a task: a deck that does not run there runs nowhere."""
-    from orienteer.environments.layout.layouts import write_layout
-    from orienteer.environments.layout.patterns.figures import box
-
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "every-layer.gds"
-    if not path.exists():
-        write_layout(path, {number: [box(0, 0, 10_000, 10_000)] for number in task.layers.values()})
-    return path
 
 
 def _reference(choice: str) -> str:

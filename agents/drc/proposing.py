@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,7 @@ class Desk:
         votes: how often a model is asked for a label.
         seed: the run's.
         artifacts: keeps layouts.
+        cancel: set when the run is to stop.
     """
 
     task: RuleTask
@@ -56,6 +58,7 @@ class Desk:
     votes: int
     seed: int
     artifacts: ArtifactStore
+    cancel: threading.Event
 
     def place(self, name: str) -> Path:
         """Return a folder of the task, made on first use."""
@@ -124,7 +127,14 @@ def _script(desk: Desk, book: Book, want: Want) -> Proposal:
         if want.label and want.kind == "layouts" and expected is None:
             last = (script, "it does not say what is expected: PASS or VIOLATION")
             continue
-        drawn = run_script(script, desk.sandbox, cases=want.most, seed=desk.seed, categories=desk.task.categories)
+        drawn = run_script(
+            script,
+            desk.sandbox,
+            cases=want.most,
+            seed=desk.seed,
+            categories=desk.task.categories,
+            cancel=desk.cancel,
+        )
         if drawn.failure:
             last = (script, drawn.failure)
             continue
