@@ -332,23 +332,44 @@ def _remember_shapes(tl: Any) -> None:
 
 
 def _broadcast(module: Any) -> None:
-    """Shorten what happens to the operands of every operation: equal types stay, a scalar fills a block."""
+    """Shorten what happens to the operands of every operation: equal types stay, a scalar fills a block.
+
+    What Triton did with two blocks of one rank is done again with the next two of the same types.
+    """
     semantic = type(module.interpreter_semantic)
     original = semantic.broadcast_impl_value
     handle, numpy_type = module.TensorHandle, module._get_np_dtype
+    # The types stand in the values, so that their numbers are not given to others.
+    blocks: dict[tuple[int, int], tuple[Any, ...]] = {}
+    pairs: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     def fill(self: Any, scalar: Any, block: Any) -> Any:
-        kind = block.with_element_ty(scalar.type.scalar)
+        element, shape = scalar.type.scalar, block.type
+        found = blocks.get((id(element), id(shape)))
+        if found is None:
+            kind = shape.with_element_ty(element)
+            found = blocks[id(element), id(shape)] = (kind, numpy_type(kind), element, shape)
         value = scalar.handle.data
-        data = np.full(block.shape, value.item() if value.size == 1 else value, dtype=numpy_type(kind))
-        return self.make_tensor(handle(data, kind.scalar), kind)
+        data = np.empty(block.handle.data.shape, dtype=found[1])
+        data.fill(value.item() if value.size == 1 else value)
+        return self.make_tensor(handle(data, found[0].scalar), found[0])
+
+    def widen_to(self: Any, block: Any, kind: Any, shape: tuple[int, ...]) -> Any:
+        return block if kind is None else self.make_tensor(self.builder.create_broadcast(block.handle, shape), kind)
 
     def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
         left, right = lhs.type, rhs.type
         if left is right:
             return lhs, rhs
         if left.is_block() != right.is_block():
-            return (lhs, fill(self, rhs, left)) if left.is_block() else (fill(self, lhs, right), rhs)
-        return cast(tuple[Any, Any], original(self, lhs, rhs))
+            return (lhs, fill(self, rhs, lhs)) if left.is_block() else (fill(self, lhs, rhs), rhs)
+        found = pairs.get((id(left), id(right)))
+        if found is not None:
+            return widen_to(self, lhs, found[0], found[2]), widen_to(self, rhs, found[1], found[2])
+        one, other = cast(tuple[Any, Any], original(self, lhs, rhs))
+        if left.is_block() and len(left.shape) == len(right.shape):
+            wider = [None if made.type is kind else made.type for made, kind in ((one, left), (other, right))]
+            pairs[id(left), id(right)] = (*wider, one.handle.data.shape, left, right)
+        return one, other
 
     semantic.broadcast_impl_value = broadcast_impl_value

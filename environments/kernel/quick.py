@@ -19,13 +19,14 @@ _LEAST, _GREATEST = 2**-126, (2 - 2**-23) * 2**127
 
 def shorten_calls(module: Any, core: Any) -> None:
     """Spare the layers between an operator in a kernel and its meaning; before the language is patched."""
-    unwrap, tensor, constexpr = core._unwrap_if_constexpr, core.tensor, core.constexpr
+    unwrap, constexpr = core._unwrap_if_constexpr, core.constexpr
+    plain = frozenset({core.tensor, core.dtype, int, float, bool, str, type(None)})
     semantic = module.interpreter_semantic
     layer = core.builtin(lambda: None).__code__
 
     def unwrap_if_constexpr(value: Any) -> Any:
         kind = type(value)
-        if kind is tensor or kind is int or kind is float:
+        if kind in plain:
             return value
         return value.value if kind is constexpr else unwrap(value)
 
@@ -89,7 +90,7 @@ def shorten_types(module: Any, core: Any) -> None:
 def shorten_operands(module: Any, core: Any) -> None:
     """Find the common type of two operands at once where it is that of the first."""
     semantic, tensor = type(module.interpreter_semantic), core.tensor
-    original = semantic.binary_op_type_checking_impl
+    original, bitwise = semantic.binary_op_type_checking_impl, semantic.bitwise_op_type_checking_impl
     signed = [core.int1, core.int8, core.int16, core.int32, core.int64]
     whole = frozenset(id(kind) for kind in [*signed, core.uint8, core.uint16, core.uint32, core.uint64])
     kept = whole | {id(core.float32), id(core.float64)}
@@ -143,4 +144,10 @@ def shorten_operands(module: Any, core: Any) -> None:
             return constant(self, lhs, rhs), rhs
         return original(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
 
+    def bitwise_op_type_checking_impl(self: Any, lhs: Any, rhs: Any) -> Any:
+        if type(lhs) is tensor and type(rhs) is tensor and lhs.dtype is rhs.dtype and id(lhs.dtype) in whole:
+            return self.broadcast_impl_value(lhs, rhs)
+        return bitwise(self, lhs, rhs)
+
     semantic.binary_op_type_checking_impl = binary_op_type_checking_impl
+    semantic.bitwise_op_type_checking_impl = bitwise_op_type_checking_impl
