@@ -65,6 +65,8 @@ def describe(name_or_path: str) -> dict[str, Any]:
     settings = []
     for name, field in kind.Settings.model_fields.items():
         written = re.sub(r"typing\.|<class '(.*?)'>", r"\1", repr(field.annotation))
+        # The words that may be given say more than that there is a choice.
+        written = re.sub(r"Literal\[(.*?)\]", lambda match: match[1].replace("'", ""), written)
         default = "required" if field.is_required() else str(field.get_default(call_default_factory=True))
         settings.append({"name": name, "type": written, "default": default, "text": field.description or ""})
     return {"name": name_or_path, "text": text, "settings": settings}
