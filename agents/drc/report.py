@@ -41,6 +41,7 @@ def _task(item: Mapping[str, Any], read: Read) -> str:
         "by": item["why"],
         "behaviours among the candidates": item["behaviours"],
         "labels asked for": item["asked"],
+        "remarks": "; ".join(f"{remark['about']}: {remark['said']}" for remark in item.get("remarks", ())),
     }
     if "success" in item:
         known["right on all labelled layouts"] = "yes" if item["success"] else "no"

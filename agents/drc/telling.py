@@ -66,6 +66,8 @@ def _task(run: Run, name: str, state: Mapping[str, Any], task: RuleTask | None, 
         "asked": sum(answer.want[0] == "label" and bool(answer.expected) for answer in book.answers),
         "layouts": [_layout(test, book) for test in book.tests[:_MOST_TESTS]],
     }  # fmt: skip
+    remarks = [(a.facts.get("test"), a.facts["remark"]) for a in book.answers if a.facts.get("remark")]
+    known["remarks"] = [{"about": book.tests[test].about, "said": said} for test, said in remarks]
     alive = [one for one in book.decks if one.runs]
     known["behaviours"] = len(behaviours(alive, book.tests)) if book.tests else 1
     if task is not None and runner is not None:
@@ -176,6 +178,7 @@ def course(document: Plain, task: str = "") -> list[str]:
         for layout in item.get("apart", ()):
             others = ", ".join(map(str, layout["readings"]))
             lines.append(f"    not reading {others}: {layout['about']} ({layout['layout']})")
+        lines += [f"    remark on {remark['about']}: {remark['said']}" for remark in item.get("remarks", ())]
         for layout in item["layouts"]:
             said = "; ".join(f"{name} {bits}" for name, bits in layout["answers"].items())
             right = ", ".join(f"{c}: {'violation' if v else 'fine'}" for c, v in layout["expected"].items())

@@ -152,3 +152,11 @@ def test_a_session_that_was_left_goes_on_with_the_same_question(place):
     again = agent(place, "runs", "resume", "last", typed="other\nquit\n")
     assert [line for line in again.stderr.splitlines() if line.startswith("question 1")] == first
     assert any(line.startswith("question 2") for line in again.stderr.splitlines())
+
+
+def test_what_is_neither_yes_nor_no_is_kept_as_a_remark(place):
+    typed = "depends on the voltage\n" + "fine\n" * 12
+    done = agent(place, "run", "drc", *RULE, "--interactive", "--json", typed=typed)
+    item = json.loads(done.stdout)["result"]["tasks"][0]
+    assert [remark["said"] for remark in item["remarks"]] == ["depends on the voltage"]
+    assert "depends on the voltage" in agent(place, "runs", "show", "last").stdout
