@@ -73,6 +73,7 @@ def _selector(row: dict[str, Any]) -> dict[str, str]:
         "right": f"{row['success']:.1%}{spread}",
         "won": ", ".join(f"{won}/{row['of']}" for won in row["won"]),
         "layouts right": f"{row['case_accuracy']:.1%}" if "case_accuracy" in row else "",
+        "ran": f"{row['ran']:.1%}" if "ran" in row else "",
         "labels a task": f"{row['labels']:.1f}" if row.get("labels") else "",
         "tokens": str(row["tokens"]) if row.get("tokens") else "",
     }

@@ -131,6 +131,7 @@ def _row(
     items = [item for pool in tasks for item in pool]
     if items:
         row["case_accuracy"] = sum(item["case_accuracy"] for item in items) / len(items)
+        row["ran"] = sum(item["truth"]["ran"] if item["truth"] else 0.0 for item in items) / len(items)
         row["labels"] = sum(item["asked"] for item in items) / len(items)
         row["layouts"] = sum(len(item["layouts"]) for item in items) / len(items)
     if reports:

@@ -78,6 +78,8 @@ def run_script(
         raise RuntimeError(result.error)
     if result.cause is not ExitCause.OK:
         return ScriptRun(failure=f"the script ended by {result.cause}\n{log}", log=log)
+    if result.returncode:
+        return ScriptRun(failure=f"the script ended with status {result.returncode}\n{log}", log=log)
     names = _names(result.files.get(f"{_BACK}/names.json", b""))
     files = {names[n]: result.files[p] for n, p in enumerate(places) if n < len(names) and result.files.get(p)}
     if not files:
