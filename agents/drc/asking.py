@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from orienteer.agents.drc.case import file_name
 from orienteer.agents.drc.layouts import in_words
 from orienteer.agents.drc.selectors import Book, Test
 from orienteer.agents.runtime.method import Question
@@ -37,9 +38,9 @@ def question(
     marks = _marks(runner, book.decks[yes].text, layout, category)
     titles = (f"says violation: reading {yes + 1}", f"says fine: reading {no + 1}")
     names = {value: name for name, value in task.layers.items()}
-    picture = folder / f"{task.id}-{number + 1}.png"
+    picture = folder / f"{file_name(task.id)}-{number + 1}.png"
     picture.write_bytes(draw(layout, [Panel(titles[0], marks), Panel(titles[1])], names))
-    shown = folder / f"{task.id}-{number + 1}{layout.suffix}"
+    shown = folder / f"{file_name(task.id)}-{number + 1}{layout.suffix}"
     shown.write_bytes(layout.read_bytes())
     text = "\n".join(
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -110,3 +111,11 @@ def answer_from(document: Mapping[str, Any]) -> Answer:
 def chosen_document(chosen: Chosen) -> Plain:
     """Return a choice as plain data."""
     return {"deck": chosen.deck, "why": chosen.why, "scores": list(chosen.scores), "facts": dict(chosen.facts)}
+
+
+def file_name(name: str) -> str:
+    """Return a task's name as one part of a path: of its own for every task, and never outside the folder."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:80]
+    if plain == name and plain.strip("."):
+        return plain
+    return f"{plain.lstrip('._')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

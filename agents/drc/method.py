@@ -238,7 +238,7 @@ class Drc(Method):
             task=self._tasks[name],
             runner=self._runner,
             sandbox=self._sandbox,
-            folder=run.folder / "tasks" / name,
+            folder=run.folder / "tasks" / case.file_name(name),
             model=run.model,
             options=self._options(run),
             answers=self._answers(run),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
 from orienteer.agents.drc import case
+from orienteer.agents.drc.case import file_name
 from orienteer.agents.drc.selectors import Book, Test
 from orienteer.agents.drc.selectors.split import behaviours
 from orienteer.agents.drc.showing import shown
@@ -71,7 +71,7 @@ def _task(run: Run, name: str, state: Mapping[str, Any], task: RuleTask | None, 
     alive = [one for one in book.decks if one.runs]
     known["behaviours"] = len(behaviours(alive, book.tests)) if book.tests else 1
     if task is not None and runner is not None:
-        folder = run.folder / "pictures" / _plain(name)
+        folder = run.folder / "pictures" / file_name(name)
         known["apart"] = shown(task, book, chosen["deck"], runner, run.artifacts, folder)
     if task is not None and task.layouts:
         known |= _truth(run, decks, chosen["deck"])
@@ -123,13 +123,9 @@ def _position(book: Book, test: Test) -> int:
 def _written(run: Run, name: str, sha: str) -> str:
     folder = run.folder / "decks"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_plain(name)}.drc"
+    path = folder / f"{file_name(name)}.drc"
     path.write_text(run.artifacts.text(sha), encoding="utf-8")
     return str(path)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
 def rows(result: Plain) -> list[dict[str, str]]:

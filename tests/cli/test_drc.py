@@ -160,3 +160,28 @@ def test_what_is_neither_yes_nor_no_is_kept_as_a_remark(place):
     item = json.loads(done.stdout)["result"]["tasks"][0]
     assert [remark["said"] for remark in item["remarks"]] == ["depends on the voltage"]
     assert "depends on the voltage" in agent(place, "runs", "show", "last").stdout
+
+
+def test_ids_of_tasks_lead_nowhere_outside_the_run_and_share_no_file(place):
+    for folder, name, limit in (("a", "a/b", 0.14), ("b", "a_b", 0.2), ("c", "../../../../out", 0.3)):
+        (place / "specs" / folder).mkdir(parents=True)
+        spec = f"id: {name}\nlayers: {{met1: [68, 20]}}\n"
+        spec += f"rules: [{{text: Minimum space of met1 is {limit} um., category: S}}]\n"
+        (place / "specs" / folder / "spec.yaml").write_text(spec)
+    before = sorted(place.iterdir())
+    done = agent(place, "run", "drc", "--spec", "specs", "--backend", "py", "--candidates", "2", "--json")
+    tasks = {item["task"]: Path(item["file"]) for item in json.loads(done.stdout)["result"]["tasks"]}
+    assert done.returncode == 0
+    for name, limit in (("a/b", "0.14.um"), ("a_b", "0.2.um"), ("../../../../out", "0.3.um")):
+        assert tasks[name].parent.name == "decks" and limit in tasks[name].read_text()
+    assert sorted({*place.iterdir()} - {place / "home"}) == before
+
+
+def test_a_name_that_leads_out_of_the_folder_stays_in_it(place):
+    (place / "spec.yaml").write_text(
+        "id: ../../../odd\nlayers: {met1: [68, 20]}\nrules: [{text: Minimum space of met1 is 0.14 um, category: S}]\n"
+    )
+    done = agent(place, "run", "drc", "--spec", "spec.yaml", "--backend", "py", "--json")
+    file = Path(json.loads(done.stdout)["result"]["tasks"][0]["file"])
+    assert file.is_file() and (place / "home" / "runs") in file.resolve().parents
+    assert not (place / "odd").exists() and not list(place.glob("odd*"))
