@@ -54,9 +54,9 @@ def kills(tasks: Sequence[RuleTask], runner: DeckRunner, *, seed: int = 0) -> di
                     survivors.append({"task": task.id, "kind": variant.kind, "what": variant.what})
     total: dict[str, list[int]] = {}
     for row in table.values():
-        for tester, (killed, of) in row.items():
+        for tester, (seen, of) in row.items():
             cell = total.setdefault(tester, [0, 0])
-            cell[0] += killed
+            cell[0] += seen
             cell[1] += of
     return {"kinds": table, "total": total, "survivors": survivors, "backend": runner.name, "version": runner.version}
 
