@@ -66,7 +66,7 @@ def _task(run: Run, name: str, state: Mapping[str, Any], task: RuleTask | None, 
         "asked": sum(answer.want[0] == "label" and bool(answer.expected) for answer in book.answers),
         "layouts": [_layout(test, book) for test in book.tests[:_MOST_TESTS]],
     }  # fmt: skip
-    remarks = [(a.facts.get("test"), a.facts["remark"]) for a in book.answers if a.facts.get("remark")]
+    remarks = [(int(a.facts["test"]), a.facts["remark"]) for a in book.answers if a.facts.get("remark")]
     known["remarks"] = [{"about": book.tests[test].about, "said": said} for test, said in remarks]
     alive = [one for one in book.decks if one.runs]
     known["behaviours"] = len(behaviours(alive, book.tests)) if book.tests else 1

@@ -29,6 +29,10 @@ _LARGEST = 4 << 20
 _TABLE = "CREATE TABLE IF NOT EXISTS results (key BLOB PRIMARY KEY, result TEXT NOT NULL)"
 
 
+#: Seconds that another writer is waited for; results can be had again, so that nobody need wait long.
+_PATIENCE_S = 2.0
+
+
 class ResultCache:
     """Results by (deck, layout, version, backend, geometry); safe between threads and processes.
 
@@ -112,6 +116,8 @@ class ResultCache:
                 if self._conn is not None and _damaged(error):
                     self._conn.close()
                     self._conn = None
+                    with contextlib.suppress(OSError):
+                        self._put_aside()
 
     def _give_up(self, error: Exception) -> None:
         if not self._told:
@@ -125,7 +131,9 @@ class ResultCache:
             conn = self._connect()
             whose = conn.execute("PRAGMA application_id").fetchone()[0]
             pages = conn.execute("PRAGMA page_count").fetchone()[0]
-            if whose == _APPLICATION_ID or pages == 0:
+            if whose == _APPLICATION_ID:
+                return conn
+            if pages == 0:
                 return _prepared(conn)
             conn.close()
             raise sqlite3.DatabaseError("a database of something else stands there")
@@ -134,22 +142,27 @@ class ResultCache:
                 conn.close()
             if not _damaged(error):
                 raise
+        self._put_aside()
+        return _prepared(self._connect())
+
+    def _put_aside(self) -> None:
         aside = self.path.with_name(f"{self.path.name}.damaged")
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 self.path.with_name(self.path.name + suffix).replace(aside.with_name(aside.name + suffix))
         self._tell(f"the results of decks in {self.path} were damaged; it is begun anew, the old one is {aside.name}")
-        return _prepared(self._connect())
 
     def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=30.0, check_same_thread=False, isolation_level=None)
+        conn = sqlite3.connect(self.path, timeout=_PATIENCE_S, check_same_thread=False, isolation_level=None)
+        conn.execute("PRAGMA synchronous=NORMAL")
+        return conn
 
 
 def _prepared(conn: sqlite3.Connection) -> sqlite3.Connection:
     conn.execute("PRAGMA journal_mode=WAL")
-    conn.execute("PRAGMA synchronous=NORMAL")
-    conn.execute(f"PRAGMA application_id={_APPLICATION_ID}")
     conn.execute(_TABLE)
+    # Last: a file that has it is whole.
+    conn.execute(f"PRAGMA application_id={_APPLICATION_ID}")
     return conn
 
 

@@ -226,7 +226,11 @@ class PyRunner:
         made: list[DeckResult] = []
         while len(made) < len(decks):
             if self._process is None or not self._process.alive():
-                memory = MEMORY_MB + 6 * (path.stat().st_size >> 20)
+                try:
+                    memory = MEMORY_MB + 6 * (path.stat().st_size >> 20)
+                except OSError as error:
+                    gone = DeckResult(RunStatus.BAD_LAYOUT, message=f"{path} cannot be read: {error.strerror or error}")
+                    return made + [self._named(gone)] * (len(decks) - len(made))
                 self._process = _Process(memory)
             results, why = self._process.ask(
                 decks[len(made) :], path, geometry, self._like, self.timeout_s, self._cancel

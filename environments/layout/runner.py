@@ -97,7 +97,7 @@ def open_runner(
         allow_unsafe: whether ``process``, which isolates nothing, will do.
         timeout_s: wall clock of one run.
         isolate: ``deck``: one process runs a deck on all layouts of a request, so that a deck could carry state from
-            one layout to the next; ``run``: a fresh process for each run, some four times as expensive.
+            one layout to the next; ``run``: a fresh process for each run, some six times as expensive.
         home: Orienteer's folder; default as everywhere.
         cache: whether results are kept and used again.
         workers: decks at one time.

@@ -7,7 +7,6 @@ entered there. What the two versions of KLayout see differently is listed here a
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,6 @@ from orienteer.errors import MissingPrerequisite
 
 pytest.importorskip("klayout.db")
 
-sys.path.insert(0, str(Path(__file__).parent))
 import deck_samples
 
 from orienteer.environments.layout.py_runner import PyRunner

@@ -79,3 +79,45 @@ def test_results_that_hold_are_kept_and_a_damaged_file_is_put_aside(tmp_path):
     found = ResultCache(path, told.append).get(keys)
     assert list(found) == keys[:1] and found[keys[0]].violations == good.violations and found[keys[0]].cached
     assert len(told) == 1 and (tmp_path / "decks.sqlite.damaged").exists()
+
+
+def test_damage_inside_the_file_is_found_when_it_is_met_and_put_aside(tmp_path):
+    told = []
+    path = tmp_path / "decks.sqlite"
+    cache = ResultCache(path, told.append)
+    keys = [cache.key("deck", str(n), "1", "strmrun", False) for n in range(400)]
+    good = DeckResult(RunStatus.OK, {"a" * 200: 1})
+    cache.put(dict.fromkeys(keys, good))
+    cache.close()
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(bytes(data))
+    again = ResultCache(path, told.append)
+    assert again.get(keys) == {} and (tmp_path / "decks.sqlite.damaged").exists()
+    again.put({keys[0]: good})
+    assert list(again.get(keys)) == keys[:1]
+
+
+def test_another_writer_is_not_waited_for_long_and_reading_goes_on(tmp_path):
+    import sqlite3
+
+    path = tmp_path / "decks.sqlite"
+    cache = ResultCache(path, print)
+    key, good = cache.key("deck", "1", "1", "strmrun", False), DeckResult(RunStatus.OK, {"a": 1})
+    cache.put({key: good})
+    cache.close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    again = ResultCache(path, print)
+    assert list(again.get([key])) == [key]
+    again.put({cache.key("deck", "2", "1", "strmrun", False): good})  # not kept, and not waited for
+    other.execute("ROLLBACK")
+    other.close()
+
+
+def test_a_layout_that_is_gone_is_a_bad_layout_and_no_error(tmp_path):
+    from orienteer.environments.layout.py_runner import PyRunner
+
+    with PyRunner() as runner:
+        (result,) = runner.run('source($input)\nreport("t", $output)\ninput(1, 0).output("A")\n', [tmp_path / "no.gds"])
+    assert result.status is RunStatus.BAD_LAYOUT
