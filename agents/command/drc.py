@@ -55,7 +55,8 @@ def drc_check(
 def _rows(item: dict[str, Any]) -> list[dict[str, str]]:
     name = Path(item["layout"]).name
     if item["status"] != "ok":
-        where = f"line {item['line']}: " if item.get("line") else ""
+        known = item["message"].startswith("line ")
+        where = f"line {item['line']}: " if item.get("line") and not known else ""
         return [{"layout": name, "category": item["status"], "violations": "-", "what": where + item["message"]}]
     rows = [
         {"layout": name, "category": c, "violations": str(n), "what": item["descriptions"].get(c, "")}
